@@ -99,7 +99,7 @@ impl QueueTree {
     /// ```
     /// use bellwether_core::queue::QueueTree;
     /// let tree = QueueTree::parse("[[queues]]\nname = \"vision\"\nguarantee = \"60%\"", "queues.toml")?;
-    /// assert_eq!(tree.leaves().map(|leaf| tree.queues()[leaf].name.as_str()).collect::<Vec<_>>(), ["vision", "default"]);
+    /// assert_eq!(tree.names().into_keys().collect::<Vec<_>>(), ["default", "vision"]);
     /// let error = QueueTree::parse("[[queues]]\nname = \"vision\"\nwaight = 2", "queues.toml").unwrap_err();
     /// assert!(error.to_string().contains("did you mean `weight`?"), "{error}");
     /// # Ok::<(), bellwether_core::InputError>(())

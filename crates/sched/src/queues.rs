@@ -5,7 +5,7 @@
 //! them. So policies need not know of queues, whatever they remember and however they decide.
 //!
 //! - What a queue may claim are whole devices of each type: its guarantee as far as its jobs can use it, then its part
-//!   of the surplus by weight, within limits. What nobody claims is lent, first to those who had least of late.
+//!   of the surplus by weight, within limits. What no queue claims is lent, first to those who had least of late.
 //! - A claim is what a policy does with the devices that it sees. Only then are they taken from those who hold more
 //!   than they are entitled to, and only as many: jobs that can go on with fewer devices shrink before others stop.
 //!   A job that must give devices back is shown to the policy of its own queue as one that lost them.
@@ -24,6 +24,7 @@ use bellwether_core::queue::QueueTree;
 mod account;
 mod draft;
 mod follow;
+mod give_back;
 mod history;
 mod leaf;
 mod offered;
@@ -122,7 +123,7 @@ impl WithQueues {
             let leaf = &self.leaves[place];
             for (kind, rights) in self.rights.iter().enumerate() {
                 let guarantee = rights.guarantee[leaf.queue];
-                standing.add(leaf.held[kind], guarantee, leaf.demand(kind, guarantee));
+                standing.add(leaf.held[kind], guarantee, leaf.open(kind, guarantee));
             }
         }
         self.last_s = Some(now_s);
@@ -289,6 +290,13 @@ impl WithQueues {
         let leaf = &mut self.leaves[offer.leaf];
         let Some(seen) = leaf.view.jobs.get(&offer.job).filter(|_| !given.is_empty()) else { return };
         let rest = if offer.stops { None } else { reclaim::remainder(leaf, seen, &given, input) };
+        let before = seen.allocation.devices();
+        if let Some((rest, _)) = &rest {
+            // What it had before the first time counts.
+            let had = leaf.shrunk.get(&offer.job).filter(|(_, left)| *left == seen.allocation);
+            let had = had.map_or(before, |(had, _)| *had);
+            leaf.shrunk.insert(offer.job, (had, rest.clone()));
+        }
         let freed = reclaim::take_back(leaf, offer.job, rest, input.now_s, draft.forced());
         for share in freed.shares() {
             let node = share.node.0 as usize;
@@ -312,9 +320,11 @@ impl Policy for WithQueues {
             let Some(leaf) = self.next() else { break };
             self.ask(leaf, input, &mut draft);
         }
-        self.count(input.now_s);
         let is_unfinished = (0..self.leaves.len()).any(|leaf| self.is_open(leaf));
         let again_s = is_unfinished.then(|| (input.now_s + AGAIN_S).max(input.now_s.next_up()));
+        // Their policies hear of it when they are next asked.
+        self.give_back(input, &mut draft);
+        self.count(input.now_s);
         let wakeups = self.leaves.iter().filter_map(|leaf| leaf.wakeup_s).chain(again_s);
         let waiting = self.leaves.iter().map(Leaf::waiting).sum();
         draft.finish(input.view, waiting, wakeups.min_by(f64::total_cmp))

@@ -43,7 +43,7 @@ fn each_queue_has_its_guarantee_and_its_figures() {
     assert_eq!(of(&with, "a")["preemptions"], 1.0);
     assert_eq!(of(&with, "b")["guarantee_received"], 1.0);
     assert_eq!(of(&alone, "b")["guarantee_received"], Value::Null);
-    // 9 s of 4 GPUs before job 3 came, and what nobody else wanted after it ended.
+    // 9 s of 4 GPUs before job 3 came, and what no other job wanted after it ended.
     assert!(of(&with, "a")["borrowed_device_hours"].as_f64() > Some(4.0 * 9.0 / 3600.0));
     // A job without a queue is in the default one.
     assert_eq!(of(&with, "default")["finished"], 1.0);

@@ -6,7 +6,7 @@ use serde::Serialize;
 /// What is held between two decisions is taken to be what was held after the first of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Account {
-    /// What it was guaranteed, as far as its jobs could use it.
+    /// What it was guaranteed, as far as its jobs held it or waited for it.
     pub due_device_s: f64,
     /// What it had of that.
     pub received_device_s: f64,
@@ -23,8 +23,9 @@ pub(super) struct Standing {
 }
 
 impl Standing {
-    /// Adds the devices of a type.
-    pub(super) fn add(&mut self, held: u32, guarantee: u32, demand: u64) {
+    /// Adds the devices of a type; `open` is what jobs asked for that wait.
+    pub(super) fn add(&mut self, held: u32, guarantee: u32, open: u64) {
+        let demand = u64::from(held).saturating_add(open);
         let due = guarantee.min(u32::try_from(demand).unwrap_or(u32::MAX));
         self.due += due;
         self.received += due.min(held);

@@ -14,6 +14,8 @@ struct Need {
     least: u32,
     /// The most.
     most: u32,
+    /// What its author asked for.
+    asked: u32,
     /// The type that it holds; those that it accepts while it waits.
     kinds: Vec<u16>,
     waits: bool,
@@ -41,6 +43,8 @@ pub(super) struct Leaf {
     needs: BTreeMap<JobId, Need>,
     /// By type and by the fewest devices: devices that jobs can use.
     demand: Vec<BTreeMap<u32, u64>>,
+    /// The same of jobs that wait, and devices that they asked for.
+    open: Vec<BTreeMap<u32, u64>>,
     /// Jobs that wait, by the fewest devices that they run on.
     waiting: BTreeSet<(u32, JobId)>,
     /// Jobs that wait and that the policy does not see, because its part of the cluster is too small for them.
@@ -57,6 +61,8 @@ pub(super) struct Leaf {
     left_waiting: u32,
     /// Jobs whose devices the last decision changed.
     touched: BTreeSet<JobId>,
+    /// Jobs that gave devices back and went on with fewer: what they held before, and what was left to them.
+    pub(super) shrunk: BTreeMap<JobId, (u32, Allocation)>,
     /// Jobs of which the policy was told a speed that was not measured.
     guessed: BTreeSet<JobId>,
 }
@@ -75,6 +81,8 @@ impl Leaf {
             left: Vec::new(),
             needs: BTreeMap::new(),
             demand: Vec::new(),
+            open: Vec::new(),
+            shrunk: BTreeMap::new(),
             waiting: BTreeSet::new(),
             hidden: BTreeMap::new(),
             wakeup_s: None,
@@ -105,6 +113,7 @@ impl Leaf {
         self.own = vec![0; view.nodes.len()];
         (self.held, self.left) = (vec![0; types], vec![0; types]);
         self.demand = vec![BTreeMap::new(); types];
+        self.open = vec![BTreeMap::new(); types];
     }
 
     /// How a job is shown to the policy: it never holds more than the queue may.
@@ -156,6 +165,9 @@ impl Leaf {
         }
         if self.view.jobs.contains_key(&id) {
             self.changes.revised.push(id);
+        } else {
+            // It may no longer be too wide.
+            self.is_woken = true;
         }
     }
 
@@ -163,6 +175,11 @@ impl Leaf {
     pub(super) fn demand(&self, kind: usize, most: u32) -> u64 {
         let demand = self.demand.get(kind);
         demand.map_or(0, |demand| demand.range(..=most).map(|(_, devices)| devices).sum())
+    }
+
+    /// Devices of a type that jobs asked for which wait, and run on at most `most` at least.
+    pub(super) fn open(&self, kind: usize, most: u32) -> u64 {
+        self.open[kind].range(..=most).map(|(_, devices)| devices).sum()
     }
 
     /// Of jobs that need at most `most` devices, the number that the one needs which needs most; 0 without jobs.
@@ -190,19 +207,24 @@ impl Leaf {
             Some(share) => vec![self.view.nodes[share.node.0 as usize].device_type],
             None => (0..self.held.len() as u16).filter(|kind| job.accepts(*kind)).collect(),
         };
-        Need { least, most, kinds, waits: held.is_none() }
+        Need { least, most, asked: job.asked(), kinds, waits: held.is_none() }
     }
 
     /// Forgets what a job needs.
     fn forget(&mut self, id: JobId) {
         let Some(need) = self.needs.remove(&id) else { return };
-        for kind in &need.kinds {
-            let demand = &mut self.demand[usize::from(*kind)];
-            if let Some(devices) = demand.get_mut(&need.least) {
-                *devices -= u64::from(need.most);
-                if *devices == 0 {
-                    demand.remove(&need.least);
+        let subtract = |by_least: &mut BTreeMap<u32, u64>, devices: u32| {
+            if let Some(sum) = by_least.get_mut(&need.least) {
+                *sum -= u64::from(devices);
+                if *sum == 0 {
+                    by_least.remove(&need.least);
                 }
+            }
+        };
+        for kind in need.kinds.iter().map(|kind| usize::from(*kind)) {
+            subtract(&mut self.demand[kind], need.most);
+            if need.waits {
+                subtract(&mut self.open[kind], need.asked);
             }
         }
         self.waiting.remove(&(need.least, id));
@@ -216,8 +238,11 @@ impl Leaf {
             return;
         }
         self.forget(id);
-        for kind in &need.kinds {
-            *self.demand[usize::from(*kind)].entry(need.least).or_default() += u64::from(need.most);
+        for kind in need.kinds.iter().map(|kind| usize::from(*kind)) {
+            *self.demand[kind].entry(need.least).or_default() += u64::from(need.most);
+            if need.waits {
+                *self.open[kind].entry(need.least).or_default() += u64::from(need.asked);
+            }
         }
         if need.waits {
             self.waiting.insert((need.least, id));

@@ -127,7 +127,7 @@ pub(super) fn remainder(
 }
 
 /// Whether a job is believed to run on these devices, and with which batch if it may choose that.
-fn runs(
+pub(super) fn runs(
     view: &ClusterView,
     seen: &JobView,
     allocation: &Allocation,
@@ -187,6 +187,6 @@ pub(super) fn stop_action(job: JobId) -> Action {
     allocate(job, Allocation::none(), None)
 }
 
-fn allocate(job: JobId, allocation: Allocation, batch: Option<Batch>) -> Action {
+pub(super) fn allocate(job: JobId, allocation: Allocation, batch: Option<Batch>) -> Action {
     Action::Allocate { job, allocation, batch, expected: None, beside: None, way: None }
 }

@@ -1,7 +1,7 @@
 //! What each queue is entitled to now: its guarantee as far as it has demand, then its part of the surplus.
 //!
 //! Types of device are dealt out one by one. Entitlements are whole devices, and they never add up to more than there
-//! is. The odd devices that no queue has a whole part of are in no entitlement: they are lent to whoever comes first.
+//! is. The odd devices that no queue has a whole part of are in no entitlement: they are lent to the queue that asks first.
 
 use bellwether_core::queue::QueueTree;
 

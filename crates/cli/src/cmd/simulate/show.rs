@@ -2,8 +2,7 @@
 
 use std::fmt::{Display, Write};
 
-use bellwether::simulate::PolicyResult;
-use bellwether_answers::simulate::QueueReport;
+use bellwether::simulate::{PolicyResult, QueueReport};
 use bellwether_render::csv::{Csv, cell};
 use bellwether_render::duration::column;
 use bellwether_render::figure::{grouped, percent};
