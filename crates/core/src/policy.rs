@@ -272,7 +272,8 @@ impl fmt::Display for Rule {
 impl fmt::Display for Reason {
     /// ```
     /// use bellwether_core::policy::{Reason, Rule};
-    /// let reason = Reason { rule: Rule::ShortestRemaining, started: 2, stopped: 1, resized: 0, waiting: 3, reclaimed: 0 };
+    /// let (started, stopped, resized, waiting, reclaimed) = (2, 1, 0, 3, 0);
+    /// let reason = Reason { rule: Rule::ShortestRemaining, started, stopped, resized, waiting, reclaimed };
     /// assert_eq!(reason.to_string(), "2 start, 1 stop, 0 change, 3 wait: who has least left goes first");
     /// let words = Reason { reclaimed: 4, ..reason }.to_string();
     /// assert!(words.ends_with("; 4 borrowed devices go back to another queue"));
