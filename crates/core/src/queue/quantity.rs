@@ -20,7 +20,8 @@ pub enum Measure {
 
 /// Some devices.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
+#[serde(try_from = "WrittenQuantity", untagged)]
+#[schemars(with = "WrittenQuantity")]
 pub enum Quantity {
     /// Of every type; a number only where the cluster has one type.
     Each(Measure),
@@ -33,8 +34,22 @@ pub enum Quantity {
 #[serde(untagged)]
 enum Written {
     Devices(u32),
+    /// Not a number of devices; here so that an error can say what would be one.
+    #[schemars(skip)]
+    Number(f64),
     Percent(String),
 }
+
+/// A quantity as it is written.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(untagged)]
+enum WrittenQuantity {
+    Each(Written),
+    ByType(BTreeMap<String, Written>),
+}
+
+/// What a measure looks like.
+const EXPECTED: &str = "a number of devices such as 8, or a percentage such as \"60%\"";
 
 impl Default for Quantity {
     fn default() -> Quantity {
@@ -48,15 +63,29 @@ impl TryFrom<Written> for Measure {
     fn try_from(written: Written) -> Result<Measure, ParseError> {
         let text = match written {
             Written::Devices(devices) => return Ok(Measure::Devices(devices)),
+            Written::Number(number) => number.to_string(),
             Written::Percent(text) => text,
         };
-        let expected = "a number of devices such as 8, or a percentage such as \"60%\"";
         let number = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
-        let percent = number.ok_or_else(|| ParseError::new("share of devices", &text, expected))?;
+        let percent = number.ok_or_else(|| ParseError::new("share of devices", &text, EXPECTED))?;
         if (0.0..=100.0).contains(&percent) {
             Ok(Measure::Percent(percent))
         } else {
             Err(ParseError::out_of_range("share of devices", &text, "0% to 100%"))
+        }
+    }
+}
+
+impl TryFrom<WrittenQuantity> for Quantity {
+    type Error = ParseError;
+
+    fn try_from(written: WrittenQuantity) -> Result<Quantity, ParseError> {
+        match written {
+            WrittenQuantity::Each(written) => Ok(Quantity::Each(written.try_into()?)),
+            WrittenQuantity::ByType(by_type) => {
+                let measures = by_type.into_iter().map(|(name, written)| Ok((name, written.try_into()?)));
+                measures.collect::<Result<_, ParseError>>().map(Quantity::ByType)
+            }
         }
     }
 }
