@@ -64,6 +64,8 @@ class Simulation:
     decision_mean_s: float
     decision_max_s: float
     wall_s: float
+    queues: list[dict[str, Any]] | None = None
+    """The figures of each queue, by their names in the command's JSON; None if no job names a queue."""
 
 
 @dataclass(frozen=True)
@@ -230,11 +232,13 @@ def simulate(
     shared_links: bool = False,
     elastic: Workers | None = None,
     early: str | None = None,
+    queues: Path | None = None,
 ) -> list[Simulation]:
     """The jobs of a trace on a cluster under every policy, as ``bellwether simulate`` runs them.
 
     `cluster`: a TOML file, or words such as "16x4". `trace`: a trace, or a generator (TOML). `policies`: names with
-    their options, or "all". Raises InputError for what cannot be used.
+    their options, or "all". `queues`: a TOML file of queues that divide the cluster. Raises InputError for what cannot
+    be used.
     """
     options = {
         "cluster": cluster,
@@ -252,6 +256,7 @@ def simulate(
         "shared_links": shared_links,
         "elastic": elastic,
         "early": early,
+        "queues": queues,
     }
     with _Errors():
         rows: list[dict[str, Any]] = json.loads(_native.simulate(_text(options)))

@@ -109,6 +109,18 @@ class Answers(unittest.TestCase):
         for answer, row in zip(ours, theirs, strict=True):
             self.assert_same(answer, row)
 
+    def test_simulate_with_queues(self) -> None:
+        examples = ROOT / "examples/simulate"
+        queues, teams = examples / "queues.toml", examples / "teams.toml"
+        theirs = printed(
+            "simulate", "--cluster", "16x4", "--trace", teams, "--policy", "srtf", "--queues", queues
+        )
+        ours = bellwether.simulate("16x4", teams, "srtf", queues=queues)
+        for answer, row in zip(ours, theirs, strict=True):
+            self.assert_same(answer, row)
+            names = {queue["queue"] for queue in answer.queues or []}
+            self.assertEqual(names, {"product", "sweeps", "research/vision", "research/speech"})
+
     def test_predict(self) -> None:
         theirs = printed(
             "predict", PROFILE, "--workers", "1..5", "--bandwidth", "10Gbps", "--latency", "50us"

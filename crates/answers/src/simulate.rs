@@ -19,10 +19,12 @@ use crate::options::Options;
 
 mod experiment;
 mod inputs;
+mod queues;
 mod timed;
 
 pub use experiment::{Experiment, ExperimentError, Jobs, Outcome, PolicyResult};
 pub use inputs::{Inputs, read_trace, read_workload};
+pub use queues::QueueReport;
 
 /// Numbers of seeds.
 pub const SEEDS: RangeInclusive<u64> = 1..=10_000;
@@ -64,6 +66,8 @@ pub struct Request {
     pub elastic: Option<WorkerRange>,
     /// How jobs end early.
     pub early: Option<EarlyTermination>,
+    /// A file of queues that divide the cluster.
+    pub queues: Option<PathBuf>,
     /// Keep who held what when, of the first seed.
     pub keep_spans: bool,
     /// Keep every decision that does something, of the first seed.
@@ -93,6 +97,7 @@ impl Request {
             shared_links: options.is_set("shared_links"),
             elastic: options.parsed("elastic", str::parse)?,
             early: options.parsed("early", str::parse)?,
+            queues: options.text("queues").map(PathBuf::from),
             keep_spans: false,
             keep_decisions: false,
         };
@@ -155,6 +160,7 @@ impl Request {
             truth: inputs.truth(),
             belief: inputs.belief(),
             jobs: &|seed| inputs.entries(seed),
+            queues: inputs.queues.as_ref(),
             keep_spans: self.keep_spans,
             keep_decisions: self.keep_decisions,
         };

@@ -1,7 +1,9 @@
 //! Simulations: the jobs of a trace on a cluster, under any policy, with what is true of their speed and what the
 //! policy believes of it.
 
-pub use bellwether_answers::simulate::{Experiment, ExperimentError, Jobs, Outcome, PolicyResult, simulate};
+pub use bellwether_answers::simulate::{
+    Experiment, ExperimentError, Jobs, Outcome, PolicyResult, QueueReport, simulate,
+};
 pub use bellwether_sim::cluster::Cluster;
 pub use bellwether_sim::report::{Report, report};
 pub use bellwether_sim::trace::{self, Entry, Format, ReadOptions, Trace};

@@ -34,6 +34,7 @@ mod plain;
 mod printer;
 mod programs;
 mod published;
+mod queues;
 mod report;
 mod resize;
 mod revocations;
@@ -92,6 +93,8 @@ enum What {
     Serve(serve::ServeArguments),
     /// Policies that believe profiles, beside those that know more or less, on many simulated and some real jobs
     FieldStudy(field_study::FieldStudyArguments),
+    /// What queues cost in mean completion time, and what they give to those who waited most
+    Queues(queues::QueuesArguments),
     /// Random faults on real runs: same bits, clean audit, no hang, nothing left over
     Chaos(chaos::ChaosArguments),
     /// One process of `allreduce`
@@ -155,6 +158,7 @@ fn bench(what: What, printer: &Printer) -> Result<(), Failure> {
         What::Parameters(arguments) => (parameters::measure(&arguments, printer)?, arguments.output),
         What::Sync(arguments) => (sync::measure(&arguments, printer)?, arguments.output),
         What::Serve(arguments) => (serve::measure(&arguments, printer)?, arguments.output),
+        What::Queues(arguments) => (queues::measure(&arguments, printer)?, arguments.output),
         What::FieldStudy(arguments) => (field_study::measure(&arguments, printer)?, arguments.output),
         What::Chaos(arguments) => (chaos::measure(&arguments, printer)?, arguments.output),
         What::AllreduceMember(arguments) => return allreduce::member(arguments),

@@ -54,6 +54,9 @@ pub struct Job {
     /// Numbers of workers that it may have whatever way is chosen, where its ways differ in their servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<WorkerRange>,
+    /// Its [queue](crate::queue), where the cluster has any; the default one if it names none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
 }
 
 impl Job {

@@ -17,6 +17,7 @@ pub mod plan;
 pub mod policy;
 pub mod prediction;
 pub mod profile;
+pub mod queue;
 pub mod record;
 pub mod shards;
 pub mod span;

@@ -25,7 +25,8 @@ pub struct Changes {
     /// Nodes that went up or down.
     pub nodes: Vec<NodeId>,
     /// Jobs of which something else is known now: their remaining work, speed, limits, weight or deadline. What they
-    /// hold may lie outside of new limits.
+    /// hold may lie outside of new limits. Also jobs that gave back a part of their devices to
+    /// [another queue](crate::queue); the nodes of these are named then.
     pub revised: Vec<JobId>,
     /// The model has learnt: it may answer otherwise than before.
     pub relearnt: bool,
@@ -138,6 +139,13 @@ pub struct Reason {
     pub resized: u32,
     /// Jobs that wait afterwards.
     pub waiting: u32,
+    /// Devices that were taken back from queues that had borrowed them, because the job of another queue needs them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub reclaimed: u32,
+}
+
+fn is_zero(devices: &u32) -> bool {
+    *devices == 0
 }
 
 /// What a policy wants done.
@@ -264,12 +272,20 @@ impl fmt::Display for Rule {
 impl fmt::Display for Reason {
     /// ```
     /// use bellwether_core::policy::{Reason, Rule};
-    /// let reason = Reason { rule: Rule::ShortestRemaining, started: 2, stopped: 1, resized: 0, waiting: 3 };
+    /// let (started, stopped, resized, waiting, reclaimed) = (2, 1, 0, 3, 0);
+    /// let reason = Reason { rule: Rule::ShortestRemaining, started, stopped, resized, waiting, reclaimed };
     /// assert_eq!(reason.to_string(), "2 start, 1 stop, 0 change, 3 wait: who has least left goes first");
+    /// let words = Reason { reclaimed: 4, ..reason }.to_string();
+    /// assert!(words.ends_with("; 4 borrowed devices go back to another queue"));
     /// ```
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Reason { rule, started, stopped, resized, waiting } = self;
-        write!(f, "{started} start, {stopped} stop, {resized} change, {waiting} wait: {rule}")
+        let Reason { rule, started, stopped, resized, waiting, reclaimed } = self;
+        write!(f, "{started} start, {stopped} stop, {resized} change, {waiting} wait: {rule}")?;
+        match reclaimed {
+            0 => Ok(()),
+            1 => f.write_str("; 1 borrowed device goes back to another queue"),
+            _ => write!(f, "; {reclaimed} borrowed devices go back to another queue"),
+        }
     }
 }
 

@@ -107,7 +107,7 @@ impl<'a> DecisionBuilder<'a> {
     pub fn finish(self, rule: Rule, waiting: usize, next_wakeup_s: Option<f64>) -> Decision {
         let DecisionBuilder { mut releases, allocations, started, stopped, resized, .. } = self;
         releases.extend(allocations);
-        let reason = Reason { rule, started, stopped, resized, waiting: waiting as u32 };
+        let reason = Reason { rule, started, stopped, resized, waiting: waiting as u32, reclaimed: 0 };
         Decision { actions: releases, reason, next_wakeup_s }
     }
 }

@@ -20,6 +20,7 @@
 //! - [`decision_builder`]: a decision while it is being made;
 //! - [`greedy`]: gangs in an order of preference: each that still fits runs;
 //! - [`allocation`]: from how many devices each job is to hold to a decision;
+//! - [`queues`]: a guaranteed share for each group of jobs, around any policy;
 //! - [`enforce_limits`]: what a job may not hold is taken from it before a policy is asked;
 //! - [`packing`]: which two jobs may share devices;
 //! - [`speed`]: how fast a job would be, remembered by kind of job;
@@ -44,6 +45,7 @@ pub mod packing;
 pub mod plan;
 pub mod policy;
 pub mod program;
+pub mod queues;
 pub mod registry;
 pub mod speed;
 pub mod stragglers;

@@ -1,11 +1,13 @@
 //! The policies that can be named: the built-in ones, and those that a program adds.
 
 use bellwether_core::policy::Policy;
+use bellwether_core::queue::QueueTree;
 use bellwether_core::{InputError, ParseError};
 
 use crate::enforce_limits::WithLimits;
 use crate::options::{self, Options};
 use crate::policy::{About, CATALOGUE};
+use crate::queues::WithQueues;
 
 /// Policies by their names. `simulate` and the daemon name a policy through one, so that a program that adds its own
 /// can use it wherever a built-in one can be used.
@@ -79,6 +81,21 @@ impl Registry {
         let options = Options::read(about.options, values).map_err(usage)?;
         let policy = (about.make)(&options).map_err(usage)?;
         Ok((*about, Box::new(WithLimits::new(policy, about.gangs))))
+    }
+
+    /// The policy that `text` names, one in each [queue](crate::queues).
+    ///
+    /// # Errors
+    ///
+    /// As [`parse`](Registry::parse).
+    pub fn parse_with_queues(&self, text: &str, tree: &QueueTree) -> Result<(About, WithQueues), InputError> {
+        let (about, _) = self.parse(text)?;
+        let mut policies = Vec::new();
+        for _ in tree.leaves() {
+            policies.push(self.parse(text)?.1);
+        }
+        let make = |_: &str| policies.pop().expect("there is a policy for each queue where jobs are");
+        Ok((about, WithQueues::new(tree.clone(), about.gangs, make)))
     }
 }
 

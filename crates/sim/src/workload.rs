@@ -115,6 +115,9 @@ pub struct Class {
     /// Part of the work for which it is synchronous before it goes on by its protocol (Sync-Switch).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub switch_at: Option<f64>,
+    /// The queue of its jobs, where a simulation has queues.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
 }
 
 fn one() -> f64 {

@@ -6,14 +6,16 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use bellwether_core::InputError;
-use bellwether_core::policy::Fault;
+use bellwether_core::policy::{Fault, Policy};
 use bellwether_core::prediction::StepModel;
+use bellwether_core::queue::QueueTree;
 use bellwether_sched::registry::Registry;
 use bellwether_sim::report::{Report, report};
 use bellwether_sim::trace::Entry;
 use bellwether_sim::world::{Recording, Scenario};
 use serde_json::{Map, Value, json};
 
+use super::queues::{self, QueueReport};
 use super::simulate;
 use super::timed::Timed;
 
@@ -39,6 +41,8 @@ pub struct Experiment<'a> {
     pub belief: &'a (dyn StepModel + Sync),
     /// The jobs of each seed.
     pub jobs: &'a (dyn Fn(u64) -> Result<Jobs<'a>, InputError> + Sync),
+    /// The queues that divide the cluster, if any do.
+    pub queues: Option<&'a QueueTree>,
     /// Keep who held what when, of the first seed.
     pub keep_spans: bool,
     /// Keep a line of JSON per decision that does something, of the first seed.
@@ -50,6 +54,8 @@ pub struct Experiment<'a> {
 pub struct Outcome {
     /// The figures.
     pub report: Report,
+    /// Those of each queue, where there are queues or jobs name some.
+    pub queues: Vec<QueueReport>,
     /// Real seconds that the simulation took.
     pub wall_s: f64,
     /// Decisions of the policy.
@@ -88,6 +94,11 @@ impl PolicyResult {
         reports().map(of).sum::<f64>() / reports().count() as f64
     }
 
+    /// The figures of each queue, means over the seeds; empty if there are none, and no job names one.
+    pub fn queues(&self) -> Vec<QueueReport> {
+        QueueReport::means(self.outcomes.iter().map(|outcome| outcome.queues.as_slice()))
+    }
+
     /// All figures by their names, means over the seeds: those of [`Report`], the policy's name, the number of seeds,
     /// and the time of decisions.
     pub fn figures(&self) -> Map<String, Value> {
@@ -113,6 +124,10 @@ impl PolicyResult {
         );
         object.insert("decision_max_s".into(), json!(self.mean(|o| o.longest_decision_s)));
         object.insert("wall_s".into(), json!(self.mean(|o| o.wall_s)));
+        let queues = self.queues();
+        if !queues.is_empty() {
+            object.insert("queues".into(), json!(queues));
+        }
         object
     }
 }
@@ -241,21 +256,29 @@ impl Experiment<'_> {
         entries: &[Entry],
         done: &AtomicUsize,
     ) -> Result<Piece, ExperimentError> {
-        let (_, mut policy) = self.registry.parse(name)?;
+        let mut plain = None;
+        let mut queued = None;
+        let policy: &mut dyn Policy = match self.queues {
+            None => &mut **plain.insert(self.registry.parse(name)?.1),
+            Some(tree) => queued.insert(self.registry.parse_with_queues(name, tree)?.1),
+        };
         let first = seed == 1;
         let scenario = Scenario { seed, keep_spans: first && self.keep_spans, ..self.scenario.clone() };
         let start = Instant::now();
-        let mut timed = Timed::new(policy.as_mut(), name, first && self.keep_decisions, done);
+        let mut timed = Timed::new(policy, name, first && self.keep_decisions, done);
         let recording = simulate(&mut timed, entries, self.truth, self.belief, &scenario)
             .map_err(|fault| ExperimentError::Fault { policy: name.to_owned(), seed, fault })?;
-        let outcome = Outcome {
+        let mut outcome = Outcome {
             report: report(entries, &recording, scenario.cluster.devices(None)),
+            queues: Vec::new(),
             wall_s: start.elapsed().as_secs_f64(),
             decisions: timed.decisions,
             deciding_s: timed.total_s,
             longest_decision_s: timed.longest_s,
         };
-        Ok(Piece { outcome, recording: first.then_some(recording), diary: timed.diary.unwrap_or_default() })
+        let diary = timed.diary.unwrap_or_default();
+        outcome.queues = queues::reports(queued.as_ref(), entries, &recording);
+        Ok(Piece { outcome, recording: first.then_some(recording), diary })
     }
 }
 

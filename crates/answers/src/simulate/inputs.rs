@@ -7,6 +7,7 @@ use std::path::Path;
 use bellwether_core::InputError;
 use bellwether_core::cluster::Allocation;
 use bellwether_core::prediction::{Configuration, DeviceGroup, Link, PredictError, StepModel};
+use bellwether_core::queue::QueueTree;
 use bellwether_model::shared_links::Exchange;
 use bellwether_sim::cluster::Cluster;
 use bellwether_sim::trace::{self, Entry, Format, ReadOptions, Trace};
@@ -19,6 +20,8 @@ use crate::models::{self, NamedModel};
 pub struct Inputs {
     /// The machines.
     pub cluster: Cluster,
+    /// The queues that divide them.
+    pub queues: Option<QueueTree>,
     /// The trace, unless a generator draws one.
     pub trace: Option<Trace>,
     workload: Option<Workload>,
@@ -42,7 +45,9 @@ pub(super) fn read(request: &Request) -> Result<Inputs, InputError> {
     let belief = belief.map(|text| models::read(text, "--belief", &cluster)).transpose()?;
     let place = path.display().to_string();
     let truth_name = request.truth.clone();
-    let mut inputs = Inputs { cluster, trace: None, workload: None, place, truth, truth_name, belief };
+    let queues = request.queues.as_ref().map(|path| read_queues(path, &cluster)).transpose()?;
+    let mut inputs =
+        Inputs { cluster, queues, trace: None, workload: None, place, truth, truth_name, belief };
     if path.extension().is_some_and(|extension| extension == "toml") {
         let of_traces =
             [("--elastic", request.elastic.is_some()), ("--trace-format", request.trace_format.is_some())];
@@ -63,6 +68,7 @@ pub(super) fn read(request: &Request) -> Result<Inputs, InputError> {
     inputs.give_work(&mut trace.entries)?;
     inputs.check_memory(&trace.entries)?;
     inputs.check_links(&trace.entries)?;
+    inputs.check_queues(&trace.entries)?;
     inputs.trace = Some(trace);
     Ok(inputs)
 }
@@ -76,6 +82,16 @@ fn cluster(text: &str) -> Result<Cluster, InputError> {
         return Cluster::from_file(&content, text);
     }
     Cluster::from_words(text)
+}
+
+/// Reads a file of queues, which must fit the cluster.
+fn read_queues(path: &Path, cluster: &Cluster) -> Result<QueueTree, InputError> {
+    let place = path.display().to_string();
+    let text = fs::read_to_string(path)
+        .map_err(|e| InputError::new(&place, format!("the file of queues cannot be read: {e}")))?;
+    let tree = QueueTree::parse(&text, &place)?;
+    tree.check_cluster(&cluster.view, &place)?;
+    Ok(tree)
 }
 
 /// Reads a trace.
@@ -198,6 +214,18 @@ impl Inputs {
         ))
     }
 
+    /// Refuses a job of a queue that is not there. Without queues, what jobs say of them does not matter.
+    fn check_queues(&self, entries: &[Entry]) -> Result<(), InputError> {
+        let Some(tree) = &self.queues else { return Ok(()) };
+        for entry in entries {
+            tree.of_job(entry.job.queue.as_deref()).map_err(|error| {
+                let job = &entry.job.description.name;
+                InputError { place: format!("{}, row {}: job `{job}`", self.place, entry.row), ..error }
+            })?;
+        }
+        Ok(())
+    }
+
     /// The jobs of a seed.
     pub(super) fn entries(&self, seed: u64) -> Result<Cow<'_, [Entry]>, InputError> {
         let Some(workload) = &self.workload else {
@@ -207,6 +235,7 @@ impl Inputs {
         self.give_work(&mut drawn.entries)?;
         self.check_memory(&drawn.entries)?;
         self.check_links(&drawn.entries)?;
+        self.check_queues(&drawn.entries)?;
         Ok(Cow::Owned(drawn.entries))
     }
 }

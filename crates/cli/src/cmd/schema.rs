@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use bellwether_core::job::Job;
+use bellwether_core::queue::QueueTree;
 use bellwether_federation::description::Description;
 use bellwether_model::gpu;
 use bellwether_sched::plan::Catalogue;
@@ -30,6 +31,8 @@ pub(crate) enum SchemaKind {
     Catalog,
     /// The federation of `federate`
     Federation,
+    /// The queues of `simulate`
+    Queues,
     /// The generator of traces of `trace generate` and `simulate`
     Generator,
     /// The kernels and streams of `place`
@@ -44,6 +47,7 @@ pub(crate) fn schema(arguments: &SchemaArguments, printer: &Printer) -> Result<E
         SchemaKind::Cluster => Cluster::schema(),
         SchemaKind::Catalog => Catalogue::schema(),
         SchemaKind::Federation => Description::schema(),
+        SchemaKind::Queues => QueueTree::schema(),
         SchemaKind::Generator => Generator::schema(),
         SchemaKind::Workload => gpu::Workload::schema(),
         SchemaKind::Gpus => gpu::Device::schema(),

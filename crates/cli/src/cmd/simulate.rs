@@ -74,6 +74,10 @@ pub(crate) struct SimulateArguments {
     /// Probability that a job ends early, at a uniform part of its work or by a beta law, as in 0.3:2,5
     #[arg(long, value_name = "Q[:A,B]")]
     pub(crate) early: Option<EarlyTermination>,
+    /// Divide the cluster among queues: a TOML file (`bellwether schema queues`); the trace's column `queue` says where
+    /// jobs are
+    #[arg(long, value_name = "FILE.toml", conflicts_with = "replay")]
+    pub(crate) queues: Option<PathBuf>,
     /// How the result is printed
     #[arg(long, value_enum, default_value = "table")]
     pub(crate) format: TableFormat,
@@ -83,6 +87,9 @@ pub(crate) struct SimulateArguments {
     /// Write a row per job and policy (of the first seed)
     #[arg(long, value_name = "FILE.csv")]
     pub(crate) jobs_out: Option<PathBuf>,
+    /// Write a row per policy and queue that jobs name
+    #[arg(long, value_name = "FILE.csv", conflicts_with = "replay")]
+    pub(crate) queues_out: Option<PathBuf>,
     /// Write a line per decision with its reason (of the first seed)
     #[arg(long, value_name = "FILE.jsonl")]
     pub(crate) decisions_out: Option<PathBuf>,
@@ -92,7 +99,10 @@ pub(crate) fn simulate(arguments: &SimulateArguments, printer: &Printer) -> Resu
     if let Some(ledger) = &arguments.replay {
         return replay::replay(ledger, arguments, printer);
     }
-    for path in [&arguments.plot, &arguments.jobs_out, &arguments.decisions_out].into_iter().flatten() {
+    for path in [&arguments.plot, &arguments.jobs_out, &arguments.queues_out, &arguments.decisions_out]
+        .into_iter()
+        .flatten()
+    {
         files::check_folder(path)?;
     }
     check_files(arguments)?;
@@ -104,6 +114,9 @@ pub(crate) fn simulate(arguments: &SimulateArguments, printer: &Printer) -> Resu
     let results = experiment::run(&request, &inputs, printer)?;
     if let Some(path) = &arguments.jobs_out {
         files::write_whole(path, show::jobs(&results).as_bytes())?;
+    }
+    if let Some(path) = &arguments.queues_out {
+        files::write_whole(path, show::queues(&results).as_bytes())?;
     }
     if let Some(path) = &arguments.decisions_out {
         let lines: String =
@@ -121,8 +134,10 @@ pub(crate) fn simulate(arguments: &SimulateArguments, printer: &Printer) -> Resu
 fn check_files(arguments: &SimulateArguments) -> Result<(), InputError> {
     let named = [
         ("--trace", arguments.trace.as_ref()),
+        ("--queues", arguments.queues.as_ref()),
         ("--plot", arguments.plot.as_ref()),
         ("--jobs-out", arguments.jobs_out.as_ref()),
+        ("--queues-out", arguments.queues_out.as_ref()),
         ("--decisions-out", arguments.decisions_out.as_ref()),
     ];
     for (index, (flag, path)) in named.iter().enumerate() {
@@ -157,6 +172,7 @@ fn request(arguments: &SimulateArguments) -> Result<Request, InputError> {
         shared_links: arguments.shared_links,
         elastic: arguments.elastic,
         early: arguments.early,
+        queues: arguments.queues.clone(),
         keep_spans: arguments.plot.is_some(),
         keep_decisions: arguments.decisions_out.is_some(),
     })

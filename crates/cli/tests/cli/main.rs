@@ -47,6 +47,7 @@ mod serve_client;
 mod served;
 mod signals;
 mod simulate;
+mod simulate_queues;
 mod snapshots;
 mod steered;
 mod strangers;

@@ -1,3 +1,4 @@
 //! Tests of the words that all crates share, from outside.
 
 mod job_file;
+mod queue;

@@ -91,7 +91,8 @@ impl Policy for ElasticFlow {
         if changes.is_empty() && ends_now(now_s, view) {
             // Woken by a plan that counts on devices which are free in a moment.
             let waiting = view.jobs.values().filter(|seen| !seen.is_running()).count() as u32;
-            let reason = Reason { rule: Rule::Deadline, started: 0, stopped: 0, resized: 0, waiting };
+            let reason =
+                Reason { rule: Rule::Deadline, started: 0, stopped: 0, resized: 0, waiting, reclaimed: 0 };
             let soon_s = (now_s + 2.0 * SAME_S).max(now_s.next_up());
             return Decision { actions: Vec::new(), reason, next_wakeup_s: Some(soon_s) };
         }

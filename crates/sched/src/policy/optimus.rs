@@ -88,7 +88,8 @@ pub(super) fn is_due(changes: &Changes) -> bool {
 /// Every job keeps what it holds.
 pub(super) fn nothing_new(view: &ClusterView) -> Decision {
     let waiting = view.jobs.values().filter(|seen| !seen.is_running()).count() as u32;
-    let reason = Reason { rule: Rule::MarginalGain, started: 0, stopped: 0, resized: 0, waiting };
+    let reason =
+        Reason { rule: Rule::MarginalGain, started: 0, stopped: 0, resized: 0, waiting, reclaimed: 0 };
     Decision { actions: Vec::new(), reason, next_wakeup_s: None }
 }
 

@@ -34,6 +34,7 @@ pub(super) struct JobBuilder {
     pub(super) device_types: Vec<u16>,
     pub(super) adaptive_batch: bool,
     pub(super) ways: Ways,
+    pub(super) queue: Option<String>,
 }
 
 /// How its workers may be kept together.
@@ -255,6 +256,7 @@ impl JobBuilder {
             ways,
             switch,
             workers: None,
+            queue: self.queue,
         };
         Ok(Entry { job: Arc::new(job), work, is_duration, row: self.row })
     }

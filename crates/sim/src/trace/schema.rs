@@ -29,6 +29,8 @@ pub(super) enum Field {
     NodesPerUpdate,
     /// Part of the work after which a synchronous job goes on by its last protocol.
     SwitchAt,
+    /// The queue that it is in, by name.
+    Queue,
     /// Thousandths of one device.
     Thousandths,
     /// Instances of a task, each with its percentage of devices.
@@ -52,8 +54,8 @@ pub(super) struct Schema {
 
 use Field::{
     AdaptiveBatch, Arrival, Batch, Deadline, DeviceTypes, Devices, Duration, Ended, Ignored, Instances,
-    Least, Model, Most, Name, NodesPerUpdate, Percent, Protocols, Servers, Started, SwitchAt, Thousandths,
-    Weight, Work,
+    Least, Model, Most, Name, NodesPerUpdate, Percent, Protocols, Queue, Servers, Started, SwitchAt,
+    Thousandths, Weight, Work,
 };
 
 /// All formats of rows and columns. Those that share names of columns stand in the order in which they are tried.
@@ -191,6 +193,7 @@ pub(super) const CSV: Schema = Schema {
         ("servers", Servers),
         ("nodes_per_update", NodesPerUpdate),
         ("switch_at", SwitchAt),
+        ("queue", Queue),
     ],
     needed: &["job_id", "submit_time", "num_gpu"],
     bare: false,

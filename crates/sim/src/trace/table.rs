@@ -72,7 +72,7 @@ fn recognise(first: &[String], format: Option<Format>) -> Result<(&'static Schem
 /// Whether a row without a header fits a schema: as many columns, and numbers where numbers must be.
 fn is_job(schema: &Schema, row: &[String]) -> bool {
     let fits = |((_, field), cell): (&(&str, Field), &String)| match field {
-        Field::Name | Field::Model | Field::Ignored => true,
+        Field::Name | Field::Model | Field::Queue | Field::Ignored => true,
         _ => is_blank(cell) || cell.parse::<f64>().is_ok(),
     };
     row.len() == schema.columns.len() && schema.columns.iter().zip(row).all(fits)
@@ -218,6 +218,7 @@ impl Table {
             Field::Servers => draft.ways.servers = Some(value::servers(text)?),
             Field::NodesPerUpdate => draft.ways.nodes_per_update = value::count(text)?.max(1),
             Field::SwitchAt => draft.ways.switch_at = Some(value::share(text)?),
+            Field::Queue => draft.queue = Some(text.to_string()),
             Field::Ignored => {}
         }
         Ok(())

@@ -14,7 +14,7 @@ const CLASSES_MAX: usize = 64;
 const SAMPLES_MAX: usize = 100;
 
 /// What jobs of a class have in common. Bits of the weight, so that it can be compared.
-type Key = (u32, String, u64, u32, u32, u64, Vec<u16>, bool, bool, [String; 4]);
+type Key = (u32, String, u64, u32, u32, u64, Vec<u16>, bool, bool, [String; 4], Option<String>);
 
 fn key(entry: &Entry) -> Key {
     let job = &entry.job;
@@ -33,6 +33,7 @@ fn key(entry: &Entry) -> Key {
         kinds.0,
         kinds.1,
         ways(job),
+        job.queue.clone(),
     )
 }
 
@@ -54,6 +55,7 @@ pub(super) fn of(trace: &Trace, timed: bool) -> (Vec<Class>, Vec<usize>) {
                 false,
                 false,
                 Default::default(),
+                None,
             )
         });
     }
@@ -79,7 +81,7 @@ fn by_key(trace: &Trace, key: impl Fn(&Entry) -> Key) -> BTreeMap<Key, Vec<usize
 }
 
 fn class(key: Key, entries: &[&Entry], jobs: f64, trace: &Trace, timed: bool) -> Class {
-    let (gpus, model, batch, least, most, weight, types, adaptive_batch, deadlines, ways) = key;
+    let (gpus, model, batch, least, most, weight, types, adaptive_batch, deadlines, ways, queue) = key;
     let [protocol, servers, nodes_per_update, switch_at] =
         ways.map(|cell| Some(cell).filter(|cell| !cell.is_empty()));
     let law = samples(entries.iter().map(|entry| entry.work).filter(|work| work.is_finite()).collect());
@@ -106,6 +108,7 @@ fn class(key: Key, entries: &[&Entry], jobs: f64, trace: &Trace, timed: bool) ->
         servers,
         nodes_per_update: nodes_per_update.and_then(|cell| cell.parse().ok()),
         switch_at: switch_at.and_then(|cell| cell.parse().ok()),
+        queue,
     }
 }
 

@@ -132,6 +132,7 @@ impl Class {
             ways,
             switch,
             workers: None,
+            queue: self.queue.clone(),
         }
     }
 }

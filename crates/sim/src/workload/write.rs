@@ -23,6 +23,7 @@ pub fn write_csv(entries: &[Entry], device_types: &[String]) -> String {
         adaptive: any(|entry| entry.job.adaptive_batch),
         work: any(|entry| !entry.is_duration),
         ways: any(|entry| !entry.job.ways.is_empty() || entry.job.switch.is_some()),
+        queue: any(|entry| entry.job.queue.is_some()),
     };
     let mut text = String::with_capacity(32 * (entries.len() + 1));
     text.push_str("job_id,submit_time,num_gpu,duration");
@@ -48,10 +49,11 @@ struct Columns {
     adaptive: bool,
     work: bool,
     ways: bool,
+    queue: bool,
 }
 
 impl Columns {
-    fn names(&self) -> [(bool, &'static str); 9] {
+    fn names(&self) -> [(bool, &'static str); 10] {
         [
             (self.model, ",model"),
             (self.batch, ",batch"),
@@ -62,6 +64,7 @@ impl Columns {
             (self.adaptive, ",adaptive_batch"),
             (self.work, ",work"),
             (self.ways, ",protocol,servers,nodes_per_update,switch_at"),
+            (self.queue, ",queue"),
         ]
     }
 
@@ -107,6 +110,10 @@ impl Columns {
         }
         if self.ways {
             write!(text, ",{}", ways(job).join(","))?;
+        }
+        if self.queue {
+            text.push(',');
+            text.push_str(&cell(job.queue.as_deref().unwrap_or_default()));
         }
         text.push('\n');
         Ok(())

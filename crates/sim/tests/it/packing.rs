@@ -62,6 +62,7 @@ fn job(row: usize, arrival_s: f64, kind: u64, devices: u32, seconds: f64) -> Ent
         ways: Vec::new(),
         switch: None,
         workers: None,
+        queue: None,
     };
     Entry { job: Arc::new(job), work: seconds, is_duration: true, row }
 }
@@ -202,7 +203,8 @@ impl Policy for Scripted {
     fn decide(&mut self, input: &PolicyInput<'_>) -> Decision {
         let PolicyInput { now_s, .. } = *input;
         let actions = if self.0.is_empty() { Vec::new() } else { self.0.remove(0) };
-        let reason = Reason { rule: Rule::Packing, started: 0, stopped: 0, resized: 0, waiting: 0 };
+        let reason =
+            Reason { rule: Rule::Packing, started: 0, stopped: 0, resized: 0, waiting: 0, reclaimed: 0 };
         let next_wakeup_s = (!self.0.is_empty()).then_some(now_s + 10.0);
         Decision { actions, reason, next_wakeup_s }
     }

@@ -6,6 +6,7 @@ mod deadlines;
 mod elastic;
 mod laws;
 mod live;
+mod queues;
 mod rigid;
 mod twins;
 mod upheaval;

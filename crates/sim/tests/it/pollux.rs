@@ -54,6 +54,7 @@ fn entries(applications: &Applications) -> Vec<Entry> {
             ways: Vec::new(),
             switch: None,
             workers: None,
+            queue: None,
         };
         Entry {
             job: Arc::new(job),

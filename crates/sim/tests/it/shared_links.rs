@@ -41,6 +41,7 @@ fn job(row: usize, arrival_s: f64, (min_devices, max_devices): (u32, u32), work:
         ways: Vec::new(),
         switch: None,
         workers: None,
+        queue: None,
     };
     Entry { job: Arc::new(job), work, is_duration: false, row }
 }
@@ -70,7 +71,8 @@ impl Policy for Placing {
             let (batch, expected, beside, way) = (None, None, None, None);
             is_up.then_some(Action::Allocate { job, allocation, batch, expected, beside, way })
         };
-        let reason = Reason { rule: Rule::Custom, started: 0, stopped: 0, resized: 0, waiting: 0 };
+        let reason =
+            Reason { rule: Rule::Custom, started: 0, stopped: 0, resized: 0, waiting: 0, reclaimed: 0 };
         Decision { actions: waits.filter_map(place).collect(), reason, next_wakeup_s: None }
     }
 }

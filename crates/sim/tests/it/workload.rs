@@ -350,6 +350,7 @@ fn class() -> impl Strategy<Value = Class> {
                     servers: None,
                     nodes_per_update: None,
                     switch_at: None,
+                    queue: None,
                 }
             },
         )

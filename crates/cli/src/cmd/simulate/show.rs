@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write};
 
-use bellwether::simulate::PolicyResult;
+use bellwether::simulate::{PolicyResult, QueueReport};
 use bellwether_render::csv::{Csv, cell};
 use bellwether_render::duration::column;
 use bellwether_render::figure::{grouped, percent};
@@ -24,7 +24,11 @@ pub(super) fn render(results: &[PolicyResult], format: TableFormat) -> String {
 }
 
 fn csv(results: &[PolicyResult]) -> String {
-    let objects: Vec<Map<String, Value>> = results.iter().map(PolicyResult::figures).collect();
+    let mut objects: Vec<Map<String, Value>> = results.iter().map(PolicyResult::figures).collect();
+    // A row has no room for those of queues; `--queues-out` writes them.
+    for object in &mut objects {
+        object.remove("queues");
+    }
     let Some(first) = objects.first() else { return String::new() };
     let mut csv = Csv::new(first.keys());
     for object in &objects {
@@ -86,7 +90,79 @@ fn table(results: &[PolicyResult]) -> String {
     }
     let mut text = aligned(&rows);
     text.push_str(&footnotes(results));
+    text.push_str(&queue_table(results));
     text.trim_end().to_owned()
+}
+
+/// A row per policy and queue; empty if there are none, and no job names one.
+fn queue_table(results: &[PolicyResult]) -> String {
+    let all: Vec<(&str, QueueReport)> = results
+        .iter()
+        .flat_map(|result| result.queues().into_iter().map(|queue| (result.policy.as_str(), queue)))
+        .collect();
+    if all.is_empty() {
+        return String::new();
+    }
+    let times = |of: fn(&QueueReport) -> Option<f64>| {
+        column(&all.iter().map(|(_, queue)| of(queue).unwrap_or(f64::NAN)).collect::<Vec<_>>())
+    };
+    let (completion, waiting) = (times(|queue| queue.avg_jct_s), times(|queue| queue.avg_queueing_s));
+    let titles =
+        ["policy", "queue", "jobs", "mean JCT", "waiting", "GPU-hours", "borrowed", "of guarantee", "stops"];
+    let mut rows: Vec<Vec<String>> = vec![titles.map(String::from).to_vec()];
+    for ((policy, queue), (completion, waiting)) in all.iter().zip(completion.into_iter().zip(waiting)) {
+        let received = queue.guarantee_received.map_or_else(|| "-".to_owned(), percent);
+        rows.push(vec![
+            (*policy).to_owned(),
+            queue.queue.clone(),
+            grouped(queue.jobs, 0),
+            completion,
+            waiting,
+            grouped(queue.device_hours, 0),
+            grouped(queue.borrowed_device_hours, 0),
+            received,
+            grouped(queue.preemptions, 0),
+        ]);
+    }
+    format!("\n{}", aligned(&rows))
+}
+
+/// The figures of queues as CSV: a row per policy and queue.
+pub(super) fn queues(results: &[PolicyResult]) -> String {
+    let mut csv = Csv::new([
+        "policy",
+        "queue",
+        "jobs",
+        "finished",
+        "refused",
+        "avg_jct_s",
+        "avg_queueing_s",
+        "device_hours",
+        "guarantee_received",
+        "borrowed_device_hours",
+        "preemptions",
+    ]);
+    for result in results {
+        for queue in result.queues() {
+            let (completion, waiting) = (cell(queue.avg_jct_s), cell(queue.avg_queueing_s));
+            let received = cell(queue.guarantee_received);
+            let cells: [&dyn Display; 11] = [
+                &result.policy,
+                &queue.queue,
+                &queue.jobs,
+                &queue.finished,
+                &queue.refused,
+                &completion,
+                &waiting,
+                &queue.device_hours,
+                &received,
+                &queue.borrowed_device_hours,
+                &queue.preemptions,
+            ];
+            csv.row(&cells);
+        }
+    }
+    csv.text() + "\n"
 }
 
 /// How the values of a column are written.

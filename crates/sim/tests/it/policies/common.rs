@@ -86,6 +86,7 @@ pub(crate) fn rigid(row: usize, arrival_s: f64, devices: u32, seconds: f64) -> E
         ways: Vec::new(),
         switch: None,
         workers: None,
+        queue: None,
     };
     Entry { job: Arc::new(job), work: seconds, is_duration: true, row }
 }

@@ -56,7 +56,7 @@ impl Policy for Conserving<'_> {
 }
 
 /// Jobs of some width, length and elasticity, some at the same instant.
-fn entries() -> impl Strategy<Value = Vec<Entry>> {
+pub(crate) fn entries() -> impl Strategy<Value = Vec<Entry>> {
     let job = (0_u32..40, 0_u32..4, 1_u32..60, 0_u32..3, 0_u32..4);
     proptest::collection::vec(job, 1..24).prop_map(|jobs| {
         let mut time_s = 0.0;
@@ -133,7 +133,7 @@ fn knowledge() -> impl Strategy<Value = Knowledge> {
 }
 
 /// A small cluster of one or two types of device, perhaps with outages and with a price for restarts.
-fn scenarios() -> impl Strategy<Value = Scenario> {
+pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
     (1_u32..4, any::<bool>(), any::<bool>(), 0_u32..3, any::<u64>()).prop_map(
         |(nodes, two_types, fails, restart, seed)| {
             let mut view = cluster(nodes, 8);

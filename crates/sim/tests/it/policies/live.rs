@@ -109,6 +109,11 @@ impl<'a> Live<'a> {
         self.script.is_empty() && self.view.jobs.is_empty() && self.suspended.is_empty()
     }
 
+    /// Whether all of the script has happened, and no job is suspended.
+    pub(crate) fn has_told_all(&self) -> bool {
+        self.script.is_empty() && self.suspended.is_empty()
+    }
+
     fn end_s(&self, id: JobId) -> Option<f64> {
         let seen = &self.view.jobs[&id];
         seen.is_running().then(|| seen.progress_s + (self.work[&id] - seen.done).max(0.0) / seen.rate)
@@ -186,6 +191,7 @@ impl<'a> Live<'a> {
                     (job.min_devices, job.max_devices, job.weight);
                 own.device_types.clone_from(&job.device_types);
                 own.deadline_s = job.deadline_s;
+                own.queue.clone_from(&job.queue);
                 self.changes.revised.push(id);
             }
             Event::Learn(salt) => {

@@ -102,11 +102,11 @@ impl Policy for Watched {
 }
 
 #[derive(Debug, Clone)]
-struct Case {
-    view: ClusterView,
-    script: Vec<(f64, Event)>,
-    salt: u64,
-    knows_work: bool,
+pub(crate) struct Case {
+    pub(crate) view: ClusterView,
+    pub(crate) script: Vec<(f64, Event)>,
+    pub(crate) salt: u64,
+    pub(crate) knows_work: bool,
 }
 
 impl Case {
@@ -167,7 +167,7 @@ fn events(two_types: bool) -> impl Strategy<Value = Event> {
 }
 
 /// Some events, half of them at the same instant as the one before; in the end all nodes are up and all jobs resumed.
-fn cases() -> impl Strategy<Value = Case> {
+pub(crate) fn cases() -> impl Strategy<Value = Case> {
     let settings = (1..4_u32, any::<bool>(), 0..3_u32, any::<u64>(), any::<bool>());
     settings.prop_flat_map(|(nodes, two_types, restart, salt, knows_work)| {
         let gap_s = prop_oneof![2 => Just(0.0), 1 => (1..30_u32).prop_map(f64::from), 1 => 0.0..40.0_f64];
