@@ -11,7 +11,7 @@ pub(crate) fn job(steps: u64, more: &str) -> String {
     job_of(steps, "8ms", more)
 }
 
-fn job_of(steps: u64, step_time: &str, more: &str) -> String {
+pub(crate) fn job_of(steps: u64, step_time: &str, more: &str) -> String {
     format!(
         "name = \"job\"\nseed = 3\nsteps = {steps}\nworkers = \"1..4\"\n\
          [model]\nkind = \"synthetic\"\nstep_time = \"{step_time}\"\nspread = 0.0\nparameters = \"64KiB\"\n\

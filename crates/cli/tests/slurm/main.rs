@@ -10,3 +10,4 @@ mod cluster;
 mod harness;
 mod jobs;
 mod served;
+mod twenty;

@@ -9,17 +9,17 @@ use crate::harness::{Scene, wait_for};
 use crate::jobs::{job, undisturbed};
 
 /// What a verb of the daemon's clients answers.
-fn ask(scene: &Scene, arguments: &[&str]) -> Value {
+pub(crate) fn ask(scene: &Scene, arguments: &[&str]) -> Value {
     let ended = scene.call(&[arguments, &["--format=json"]].concat());
     assert_eq!(ended.code, Some(0), "{arguments:?}: {ended:?}");
     serde_json::from_str(&ended.stdout).expect("an answer is JSON")
 }
 
-fn shown(scene: &Scene, job: &str) -> Value {
+pub(crate) fn shown(scene: &Scene, job: &str) -> Value {
     ask(scene, &["show", job])
 }
 
-fn begin<'s>(cluster: &Cluster, scene: &'s Scene, more: &[&str]) -> crate::harness::Live<'s> {
+pub(crate) fn begin<'s>(cluster: &Cluster, scene: &'s Scene, more: &[&str]) -> crate::harness::Live<'s> {
     let daemon = cluster.start(scene, &[&["serve", "--format=json"], more].concat());
     wait_for(|| daemon.stderr(), || daemon.stdout().contains("\"process\"").then_some(()));
     daemon

@@ -120,7 +120,8 @@ impl Class {
                 name: number.to_string(),
                 model: self.model.clone().unwrap_or_default(),
                 batch: self.batch.unwrap_or(1),
-                devices: self.gpus,
+                // Its servers need devices too, and a trace can say no fewer.
+                devices: self.gpus.max(needed),
             },
             arrival_s,
             min_devices: least.max(needed),
