@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::cluster::Cluster;
-use crate::harness::{Live, Random, Scene, wait_for};
+use crate::harness::{Random, Scene, wait_for};
 use crate::jobs::{job, job_of};
 use crate::served::{ask, begin, shown};
 
@@ -96,7 +96,9 @@ fn twenty_jobs_end_once_each_whatever_happens() {
         if since.elapsed() > next && killed < KILLS {
             next = since.elapsed() + Duration::from_secs(8 + random.below(8));
             if killed % 2 == 0 {
-                drop(daemon.take().map(Live::kill));
+                if let Some(daemon) = daemon.take() {
+                    daemon.kill();
+                }
                 std::thread::sleep(Duration::from_millis(random.below(3000)));
                 daemon = Some(begin(&cluster, &scene, &[]));
             } else {
