@@ -152,11 +152,19 @@ fn up(folder: &Path) -> Result<()> {
             .env("SLURM_CONF", &configuration)
             .output()?;
         if String::from_utf8_lossy(&idle.stdout).trim() == NODES.to_string() {
-            return Ok(());
+            return try_job(&configuration);
         }
         sleep(Duration::from_millis(100));
     }
     bail!("the nodes did not come up; {}/log tells why", folder.display())
+}
+
+/// Runs a task on each node: where this machine does not let Slurm start processes, it is better known at once.
+fn try_job(configuration: &Path) -> Result<()> {
+    let count = NODES.to_string();
+    let mut job = Command::new("timeout");
+    job.args(["20", "srun", "--partition=low", "--nodes", &count, "--ntasks", &count, "true"]);
+    said(job.env("SLURM_CONF", configuration)).context("the nodes are up, and run no job")
 }
 
 /// Its configuration: short periods, so that tests need not wait for what clusters do in minutes.
