@@ -214,7 +214,7 @@ impl Session {
         let plan = self.plan.as_ref();
         Ok(Options {
             workers: *initial,
-            min_workers: outset.workers.min,
+            min_workers: self.fewest(outset),
             max_workers: outset.workers.max,
             schedule: outset.schedule.clone(),
             spawn: self.spawn.workers(run, &self.workload)?,
@@ -231,6 +231,12 @@ impl Session {
             replaces_alone: self.replaces_alone,
             ..options(run, self.job.clone(), description, listen)?
         })
+    }
+
+    /// The fewest workers to begin with while the others wait for machines: also where a daemon asks for a number, as
+    /// much as the job itself allows.
+    fn fewest(&self, outset: &Outset) -> u32 {
+        outset.workers.min.min(self.job.workers.min)
     }
 
     /// The numbers of workers that are allowed.
