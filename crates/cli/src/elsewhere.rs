@@ -58,6 +58,8 @@ impl ElsewhereArguments {
     ) -> Result<Elsewhere, Failure> {
         let before = resumed.map(Slurm::of).transpose()?.flatten();
         let allocation = Allocation::here();
+        // Workers look for the next coordinator where the last one was.
+        let is_known = resumed.is_some_and(|run| run.endpoint().is_some());
         let has_options = !self.sbatch.is_empty() || self.sbatch_script.is_some();
         let on = self.on.unwrap_or(match (&before, &allocation) {
             _ if has_options => On::Slurm,
@@ -86,6 +88,7 @@ impl ElsewhereArguments {
                     allocation.job, allocation.tasks
                 ));
                 let listen = match allocation.nodes {
+                    _ if is_known => None,
                     1 => None,
                     _ => Some(Slurm::new(Submit::default()).own_address()?),
                 };
@@ -102,7 +105,6 @@ impl ElsewhereArguments {
                         slurm
                     }
                 };
-                let is_known = resumed.is_some_and(|run| run.endpoint().is_some());
                 let listen = if is_known { None } else { Some(slurm.own_address()?) };
                 Ok(Elsewhere { spawn: Spawn::Slurm(program, slurm), listen, room: None })
             }

@@ -216,15 +216,13 @@ impl Slurm {
     }
 }
 
-/// The nodes of a partition.
+/// The nodes of a partition, or of all.
 ///
 /// # Errors
 ///
 /// What keeps Slurm from telling them.
-pub fn nodes_of(partition: &str) -> Result<Vec<SlurmNode>, SlurmError> {
-    let option = format!("--partition={partition}");
-    let text = Call::new("sinfo", ["--noheader", "--Node", &option, "-o", answers::NODE_COLUMNS]).answer()?;
-    nodes(&text).map_err(|what| SlurmError::Garbled { program: "sinfo", what })
+pub fn nodes_of(partition: Option<&str>) -> Result<Vec<SlurmNode>, SlurmError> {
+    clerk::nodes_of(partition)
 }
 
 /// Ends the jobs of a run whose coordinator is gone and comes no more.

@@ -154,11 +154,7 @@ fn place(
         let flip = flip.filter(|(who, _)| *who == worker).map(|(_, flip)| format!("--flip-bit={flip}"));
         pace.into_iter().chain(flip).collect()
     };
-    let mut place = arguments.elsewhere.place(program_of(trained)?.arguments(more), resumed, printer)?;
-    // Workers look for the next coordinator where the last one was.
-    let is_known = resumed.is_some_and(|run| run.endpoint().is_some());
-    place.listen = place.listen.filter(|_| !is_known);
-    Ok(place)
+    arguments.elsewhere.place(program_of(trained)?.arguments(more), resumed, printer)
 }
 
 /// The exit code, which names the signal that stopped the run, and what a person should hear beside the result.

@@ -27,7 +27,7 @@ pub fn machine(jobs: SlurmJobs, processors_per_slot: u32) -> Result<Machine, Inp
         InputError::new("--partition", what)
             .hint("`sinfo` lists the partitions of the cluster and their nodes")
     };
-    let nodes = nodes_of(&jobs.partition).map_err(|error| wrong(error.to_string()))?;
+    let nodes = nodes_of(Some(&jobs.partition)).map_err(|error| wrong(error.to_string()))?;
     if nodes.is_empty() {
         return Err(wrong(format!("the partition `{}` has no nodes", jobs.partition)));
     }
@@ -89,7 +89,7 @@ impl NodeWatch {
             let mut known: BTreeMap<String, Option<String>> = BTreeMap::new();
             loop {
                 // A controller that does not answer says nothing of its nodes.
-                if let Ok(nodes) = nodes_of(&partition) {
+                if let Ok(nodes) = nodes_of(Some(&partition)) {
                     let news = news(&mut known, &nodes);
                     if !news.is_empty() {
                         tell(Report::Nodes(news));

@@ -68,7 +68,7 @@ impl SlurmDirector {
         let desk = Arc::clone(&self.desk);
         let mut board = desk.shared.lock();
         let mut commands: Vec<DirectorCommand> = board.notes.drain(..).map(note).collect();
-        let surplus = surplus(&board);
+        let surplus = board.without_room();
         let has_others = run.membership.active.len() > 1;
         for (ticket, post) in &board.posts {
             commands.extend(self.tell(post, now));
@@ -160,24 +160,6 @@ impl SlurmDirector {
         }
         now.duration_since(*self.drains.entry(worker).or_insert(now)) > DRAIN_PATIENCE
     }
-}
-
-/// Posts that run where there is no room for them any more.
-fn surplus(board: &Board) -> BTreeSet<u64> {
-    let Some(mut room) = board.placement.clone() else { return BTreeSet::new() };
-    let mut surplus = BTreeSet::new();
-    for (ticket, post) in board.posts.iter().filter(|(_, post)| !post.is_over()) {
-        let node = match &post.stage {
-            Stage::Runs { node, .. } => Some(node),
-            _ => post.node.as_ref(),
-        };
-        let Some(node) = node else { continue };
-        match room.get_mut(node).filter(|room| **room > 0) {
-            Some(room) => *room -= 1,
-            None => drop(surplus.insert(*ticket)),
-        }
-    }
-    surplus
 }
 
 fn note(message: String) -> DirectorCommand {

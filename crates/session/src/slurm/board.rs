@@ -1,6 +1,6 @@
 //! What the coordinator and the thread that talks to Slurm both know: a post for each worker and server.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -108,6 +108,26 @@ pub(crate) struct Board {
     /// What the user should hear, in order.
     pub(crate) notes: Vec<String>,
     pub(crate) is_closing: bool,
+}
+
+impl Board {
+    /// Posts on nodes, or on their way to nodes, where there is no room for them any more.
+    pub(crate) fn without_room(&self) -> BTreeSet<u64> {
+        let Some(mut room) = self.placement.clone() else { return BTreeSet::new() };
+        let mut without = BTreeSet::new();
+        for (ticket, post) in self.posts.iter().filter(|(_, post)| !post.is_over()) {
+            let node = match &post.stage {
+                Stage::Runs { node, .. } => Some(node),
+                _ => post.node.as_ref(),
+            };
+            let Some(node) = node else { continue };
+            match room.get_mut(node).filter(|room| **room > 0) {
+                Some(room) => *room -= 1,
+                None => drop(without.insert(*ticket)),
+            }
+        }
+        without
+    }
 }
 
 /// What both threads share.

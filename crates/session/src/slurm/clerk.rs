@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::answers::{self, JobStage, NODE_COLUMNS, NodeState, QUEUE_COLUMNS, QueuedJob};
+use super::answers::{self, JobStage, NODE_COLUMNS, NodeState, QUEUE_COLUMNS, QueuedJob, SlurmNode};
 use super::board::{Placement, Post, Role, Shared, Stage, Wish};
 use super::programs::{Call, SlurmError};
 use super::ticket::Tickets;
@@ -124,16 +124,8 @@ impl Clerk {
             return;
         }
         // What waits for a node that is another's now is submitted again, for another node.
-        let mut room = board.placement.clone().unwrap_or_default();
-        let mut astray = Vec::new();
-        for (ticket, post) in &board.posts {
-            let Some(node) = post.node.as_ref().filter(|_| !post.is_over()) else { continue };
-            match room.get_mut(node).filter(|room| **room > 0) {
-                Some(room) => *room -= 1,
-                None if matches!(post.stage, Stage::Waits { .. }) => astray.push(*ticket),
-                None => {}
-            }
-        }
+        let mut astray = board.without_room();
+        astray.retain(|ticket| matches!(board.posts[ticket].stage, Stage::Waits { .. }));
         drop(board);
         for ticket in astray {
             self.withdraw(ticket);
@@ -322,9 +314,7 @@ impl Clerk {
 
     /// Which nodes of ours take no more jobs.
     fn nodes(&mut self) -> Result<(), SlurmError> {
-        let text = Call::new("sinfo", ["--noheader", "--Node", "-o", NODE_COLUMNS]).answer()?;
-        let nodes = answers::nodes(&text).map_err(|what| SlurmError::Garbled { program: "sinfo", what })?;
-        let drained = nodes.into_iter().filter(|node| node.state == NodeState::Drains);
+        let drained = nodes_of(None)?.into_iter().filter(|node| node.state == NodeState::Drains);
         self.shared.lock().drained = drained.map(|node| (node.name, node.reason)).collect();
         Ok(())
     }
@@ -380,6 +370,14 @@ impl Clerk {
             self.shared.lock().notes.push("Slurm answers again".into());
         }
     }
+}
+
+/// The nodes of a partition, or of all.
+pub(super) fn nodes_of(partition: Option<&str>) -> Result<Vec<SlurmNode>, SlurmError> {
+    let partition = partition.map(|name| format!("--partition={name}"));
+    let usual = ["--noheader", "--Node", "-o", NODE_COLUMNS].map(str::to_owned);
+    let text = Call::new("sinfo", usual.into_iter().chain(partition)).answer()?;
+    answers::nodes(&text).map_err(|what| SlurmError::Garbled { program: "sinfo", what })
 }
 
 /// Ends jobs. Those that have ended are as they should be.
