@@ -3,7 +3,7 @@
 //! Slurm starts the processes, on nodes of its choice and under its limits; what joins whom is the run's own affair. So
 //! nothing here knows of steps: a job that begins is a worker like any other, and one that ends is a worker that was
 //! lost. What Slurm tells in advance (a time limit, a preemption, a node that is drained) the
-//! [director](crate::director) turns into a change of workers between two steps.
+//! director (`crate::director`) turns into a change of workers between two steps.
 //!
 //! The coordinator talks to Slurm through its programs (`sbatch`, `squeue`, `scancel`, `scontrol`, `sinfo`), on a
 //! thread of its own: a controller that does not answer costs training nothing. The folder of the run has to lie where
