@@ -108,6 +108,10 @@ enum Verb {
     Dashboard(client::DashboardArguments),
     /// Show or change the policy by which a daemon decides
     Policy(client::PolicyArguments),
+    /// Show or choose the queues that divide a daemon's slots
+    Queues(client::QueuesArguments),
+    /// Show who may ask a daemon, let users in and take their tokens back
+    Users(client::UsersArguments),
     /// Change the number of workers of a job
     Scale(client::ScaleArguments),
     /// Follow a job until it ends
@@ -159,6 +163,8 @@ pub(crate) fn dispatch(arguments: Arguments, printer: &Printer) -> Result<ExitCo
         Verb::Rm(arguments) => client::rm(&arguments, printer),
         Verb::Dashboard(arguments) => client::dashboard(&arguments, printer),
         Verb::Policy(arguments) => client::policy(&arguments, printer),
+        Verb::Queues(arguments) => client::queues(&arguments, printer),
+        Verb::Users(arguments) => client::users(&arguments, printer),
         Verb::Scale(arguments) => client::scale(&arguments, printer),
         Verb::Watch(arguments) => client::watch(&arguments, printer),
         Verb::Audit(arguments) => audit::audit(&arguments, printer),

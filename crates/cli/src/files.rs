@@ -6,10 +6,20 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use bellwether_core::InputError;
+use bellwether_core::queue::{QueueTree, QueuesFile};
 use bellwether_core::units::Bytes;
 use rustix::fs::OFlags;
 
 use crate::failure::Failure;
+
+/// Reads a file of queues, and checks what can be checked without a cluster.
+pub(crate) fn read_queues(path: &Path) -> Result<QueuesFile, Failure> {
+    let place = path.display().to_string();
+    let text = fs::read_to_string(path).map_err(|error| Failure::at(&place, error))?;
+    let file: QueuesFile = bellwether_core::parse::document(&text, &place)?;
+    QueueTree::new(&file, &place)?;
+    Ok(file)
+}
 
 /// Reads a file with data that a job names.
 ///

@@ -5,8 +5,11 @@ use std::io::{ErrorKind, Read};
 use std::time::{Duration, Instant};
 
 use bellwether_core::InputError;
-use bellwether_serve::api::body::{Limits, Policy, Submit};
+use bellwether_core::queue::QueuesFile;
+use bellwether_serve::api::admission::{Admitted, UserList};
+use bellwether_serve::api::body::{Limits, Policy, Queues, Submit};
 use bellwether_serve::api::entry::Code;
+use bellwether_serve::api::users::User;
 use bellwether_serve::snapshot::{ClusterState, DecisionState, ErrorBody, JobState};
 use bellwether_serve::tls::distrust;
 use serde::de::DeserializeOwned;
@@ -200,6 +203,58 @@ impl Client {
         let body = Policy { policy: policy.to_owned() };
         let Policy { policy } = self.send(&Method::PUT, "/v1/policy", Some(&body))?;
         Ok(policy)
+    }
+
+    /// The queues that divide the slots, as they were described; `None` where none do.
+    ///
+    /// # Errors
+    ///
+    /// No daemon, or none of this version.
+    pub fn queues(&self) -> Result<Option<QueuesFile>, ClientError> {
+        let Queues { queues } = self.get("/v1/queues")?;
+        Ok(queues)
+    }
+
+    /// Lets these queues divide the slots from now on, or none.
+    ///
+    /// # Errors
+    ///
+    /// No daemon; queues that cannot be those of its slots, or in which a job that has not ended has no place (status
+    /// 422).
+    pub fn divide(&self, queues: Option<&QueuesFile>) -> Result<(), ClientError> {
+        let body = Queues { queues: queues.cloned() };
+        self.send::<Queues>(&Method::PUT, "/v1/queues", Some(&body)).map(drop)
+    }
+
+    /// Those who have a token of their own.
+    ///
+    /// # Errors
+    ///
+    /// No daemon; a client that is not its owner (status 403).
+    pub fn users(&self) -> Result<Vec<User>, ClientError> {
+        let UserList { users } = self.get("/v1/users")?;
+        Ok(users)
+    }
+
+    /// Makes a user; the token in the answer is not told again.
+    ///
+    /// # Errors
+    ///
+    /// No daemon; a client that is not its owner (status 403); a user that cannot be (status 422), or that there is
+    /// already (status 409).
+    pub fn add_user(&self, user: &User) -> Result<Admitted, ClientError> {
+        self.send(&Method::POST, "/v1/users", Some(user))
+    }
+
+    /// Takes a user's token back; the user's sessions end with it.
+    ///
+    /// # Errors
+    ///
+    /// No daemon; a client that is not its owner (status 403); no such user (status 404).
+    pub fn remove_user(&self, name: &str) -> Result<Vec<User>, ClientError> {
+        let UserList { users } =
+            self.send(&Method::DELETE, &format!("/v1/users/{}", segment(name)), None::<&()>)?;
+        Ok(users)
     }
 
     /// A code that opens the daemon's dashboard in a browser, once.

@@ -327,6 +327,15 @@ impl QueueTree {
         self.queues.iter().map(|queue| limit(queue).unwrap_or(u32::MAX)).collect()
     }
 
+    /// The most devices of a type that the jobs of a queue may hold, by its limit and those of the queues above it, in
+    /// the cluster of `view` with all its nodes up.
+    pub fn most(&self, view: &ClusterView, queue: usize, device_type: u16) -> u32 {
+        let devices = view.nodes_of(device_type);
+        let whole = devices.fold(0_u32, |sum, (_, devices)| sum.saturating_add(devices));
+        let limits = self.limits(&view.device_types[usize::from(device_type)], whole);
+        self.path(queue).map(|at| limits[at]).fold(whole, u32::min)
+    }
+
     /// The JSON schema of a file of queues.
     pub fn schema() -> serde_json::Value {
         schemars::schema_for!(QueuesFile).to_value()

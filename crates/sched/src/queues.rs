@@ -83,7 +83,7 @@ impl WithQueues {
         let leaf = |queue: usize| Leaf::new(queue, make(&tree.queues()[queue].name), gangs);
         let leaves: Vec<Leaf> = tree.leaves().map(leaf).collect();
         let places = leaves.iter().enumerate().map(|(place, leaf)| (leaf.queue, place)).collect();
-        let history = History::new(tree.queues().len());
+        let history = History::new(&tree);
         let of_job = BTreeMap::new();
         let accounts = vec![(Account::default(), Standing::default()); leaves.len()];
         let (nodes, rights, idle, claims) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());

@@ -16,6 +16,7 @@ use tokio::sync::{Semaphore, watch};
 
 pub use gate::metrics_token;
 pub use sessions::Sessions;
+pub use users::Users;
 
 use crate::loading::Describe;
 use crate::request::EngineHandle;
@@ -23,6 +24,7 @@ use crate::secret::Secret;
 use crate::tls::Identity;
 
 mod access;
+pub mod admission;
 pub mod body;
 mod call;
 mod cluster;
@@ -39,8 +41,10 @@ mod places;
 mod prometheus;
 mod route;
 mod routes;
+mod scope;
 mod sessions;
 mod streams;
+pub mod users;
 
 /// How the API is served.
 #[derive(Clone)]
@@ -49,6 +53,8 @@ pub struct ApiOptions {
     pub token: Secret,
     /// Those of browsers; they end when this is dropped.
     pub sessions: Arc<Sessions>,
+    /// Those with tokens of their own.
+    pub users: Arc<Users>,
     /// Learns the size of a job's task.
     pub describe: Describe,
     /// The policies that clients may choose from.
@@ -129,6 +135,9 @@ struct Api {
     document: String,
     /// Where browsers find it.
     url: String,
+    /// Of its certificate, if it has one.
+    fingerprint: Option<String>,
+    takes_tokens: bool,
     stopping: watch::Receiver<bool>,
 }
 
@@ -146,6 +155,11 @@ pub fn serve(doors: Doors, engine: EngineHandle, options: ApiOptions) -> io::Res
         .enable_time()
         .max_blocking_threads(BLOCKING_THREADS)
         .build()?;
+    let takes_tokens = !matches!(doors.security, Security::Sessions);
+    let fingerprint = match &doors.security {
+        Security::Tls(identity) => Some(identity.fingerprint.to_string()),
+        _ => None,
+    };
     let listeners = {
         let _inside = runtime.enter();
         listener::listeners(doors)?
@@ -156,11 +170,13 @@ pub fn serve(doors: Doors, engine: EngineHandle, options: ApiOptions) -> io::Res
         engine,
         describer: describe::Describer::new(options.describe),
         registry: options.registry,
-        gate: gate::Gate::new(&options.token, options.sessions, address, is_secure),
+        gate: gate::Gate::new(&options.token, (options.sessions, options.users), address, is_secure),
         readers: Arc::new(Semaphore::new(READERS)),
         tally: prometheus::Tally::default(),
         document: openapi::document(&table).to_string(),
         url: url.clone(),
+        fingerprint,
+        takes_tokens,
         stopping,
     });
     let thread = std::thread::Builder::new().name("http".into()).spawn(move || {

@@ -1,8 +1,8 @@
 //! The daemon: engine, processes and API put together around one state directory.
 //!
-//! Its own files lie in `STATE_DIR/.serve/`, a private folder: `ledger.jsonl`, `token`, `metrics_token`, `lock` (held
-//! while a daemon lives), `connection.json` (for clients elsewhere), `socket` (where its user's clients come in) and
-//! `endpoint.json`. No run can have such a name.
+//! Its own files lie in `STATE_DIR/.serve/`, a private folder: `ledger.jsonl`, `token`, `metrics_token`, `users.json`,
+//! `lock` (held while a daemon lives), `connection.json` (for clients elsewhere), `socket` (where its user's clients
+//! come in) and `endpoint.json`. No run can have such a name.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bellwether_core::InputError;
+use bellwether_core::queue::QueuesFile;
 use bellwether_runtime::checkpoint::write_atomically;
 use bellwether_runtime::run_dir::{RunDirError, StateDir};
 use bellwether_runtime::{ending, private};
@@ -18,7 +19,7 @@ use bellwether_sched::registry::Registry;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use crate::api::{self, ApiOptions, Doors, Security, Serving, Sessions, metrics_token};
+use crate::api::{self, ApiOptions, Doors, Security, Serving, Users, metrics_token};
 use crate::connection::Connection;
 use crate::engine::{self, Engine, EngineError, Prepare};
 use crate::ledger::{Compaction, Damage};
@@ -54,6 +55,8 @@ pub struct Options {
     pub machine: Option<Machine>,
     /// The policy that decides from now on; needed for a ledger that begins.
     pub policy: Option<String>,
+    /// The queues that divide the slots from now on; `None` for those of before.
+    pub queues: Option<QueuesFile>,
     /// The policies that can be named: those of one's own too.
     pub registry: Registry,
     /// Seconds of the daemon's clock in a real second; 1 where nothing is said, and kept by the ledger.
@@ -77,6 +80,7 @@ impl Options {
             program,
             machine: None,
             policy: None,
+            queues: None,
             registry: Registry::built_in(),
             time_scale: None,
             retries: RETRIES,
@@ -221,6 +225,7 @@ impl Daemon {
             ledger: ledger.clone(),
             machine: options.machine,
             policy: options.policy,
+            queues: options.queues,
             registry: options.registry.clone(),
             time_scale: options.time_scale,
             retries: options.retries,
@@ -238,8 +243,9 @@ impl Daemon {
             NodeWatch::start(slurm.partition.clone(), move |report| drop(reports.send(report)))
         });
         let watch = watch.transpose().map_err(failed(&folder))?;
-        let sessions = Arc::new(Sessions::default());
-        let api_options = ApiOptions { token: token.clone(), sessions, describe, registry: options.registry };
+        let users = Arc::new(Users::open(&folder.join("users.json"))?);
+        let (owner, sessions, registry) = (token.clone(), Arc::default(), options.registry);
+        let api_options = ApiOptions { token: owner, sessions, users, describe, registry };
         let serving = api::serve(doors, ends.engine, api_options).map_err(failed(&folder))?;
         let address = serving.address();
         let endpoint = Endpoint { address, url: serving.url().into(), process: std::process::id() };

@@ -10,6 +10,7 @@ mod nodes;
 mod orders;
 mod profiled;
 mod publish;
+mod queues;
 mod reports;
 mod requests;
 mod ways;
@@ -25,6 +26,7 @@ use bellwether_core::cluster::JobId;
 use bellwether_core::job::Job;
 use bellwether_core::policy::{Action, Backend, Decision, Fault, PolicyInput};
 use bellwether_core::prediction::StepModel;
+use bellwether_core::queue::QueuesFile;
 use bellwether_sched::drive::drive;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -65,6 +67,8 @@ pub struct Options {
     pub machine: Option<Machine>,
     /// The policy that decides from now on; `None` for the one that decided before.
     pub policy: Option<String>,
+    /// The queues that divide the slots from now on; `None` for those of before.
+    pub queues: Option<QueuesFile>,
     /// Seconds of the daemon's clock in a real second: 1 for a ledger that begins where nothing is said; as for slots.
     pub time_scale: Option<f64>,
     /// The policies that can be named.
@@ -159,6 +163,7 @@ struct Answer {
 enum Accepted {
     Job { job: JobId, created: bool },
     Policy,
+    Queues,
 }
 
 /// The ends of the channels to an engine.
@@ -275,7 +280,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
     pub fn run(mut self) -> Result<(), EngineError> {
         self.is_patient = true;
         while !self.inbox.is_stopping() {
-            let (_, mut policy) = self.options.registry.parse(&self.state.policy)?;
+            let mut policy = self.state.fresh_policy(&self.options.registry)?;
             self.policies = self.state.policies;
             let belief = self.state.belief.clone();
             drive(policy.as_mut(), &mut self, &belief)?;
@@ -309,6 +314,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
                 | Entry::Resumed { .. }
                 | Entry::Cancelled { .. }
                 | Entry::PolicyChosen { .. }
+                | Entry::QueuesChosen { .. }
                 | Entry::Ended { .. }
         );
         let line = Line { time_s: self.now_s(), entry };
@@ -371,6 +377,9 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         for Answer { to, what } in std::mem::take(&mut self.answers) {
             let reply = match what {
                 Accepted::Policy => Some(Reply::Policy(self.state.policy.clone())),
+                Accepted::Queues => {
+                    Some(Reply::Queues(self.state.queues.as_ref().map(|queues| queues.file.clone())))
+                }
                 Accepted::Job { job, created } => {
                     self.publisher.job(&self.state, job).map(|job| Reply::Job { job, created })
                 }

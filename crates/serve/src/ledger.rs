@@ -9,13 +9,14 @@ use bellwether_core::cluster::{JobId, NodeId};
 use bellwether_core::job::{Job, Sync, WorkerRange};
 use bellwether_core::policy::Decision;
 use bellwether_core::prediction::ProfiledRate;
+use bellwether_core::queue::QueuesFile;
 use bellwether_core::record::StepRecord;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::{Machine, Slot};
 use crate::snapshot::DecisionState;
 pub use file::{Compaction, FileStore, Keep, LedgerFile, Store, read, read_from};
-pub use kept::{End, Held, KeptJob, KeptSlots, KeptState, Record};
+pub use kept::{End, Held, KeptJob, KeptQueues, KeptSlots, KeptState, Record};
 pub use repair::Damage;
 
 /// One line.
@@ -87,6 +88,13 @@ pub enum Entry {
     PolicyChosen {
         /// Its name with its options.
         policy: String,
+        /// Who chose.
+        by: String,
+    },
+    /// Other queues divide the slots from now on, or none do; a fresh policy decides.
+    QueuesChosen {
+        /// The queues; `None` where nothing divides the slots.
+        queues: Option<QueuesFile>,
         /// Who chose.
         by: String,
     },
@@ -284,6 +292,12 @@ pub struct Submitted {
     pub profile_first: bool,
     /// The client's own word for this submission, if it gave one: the same word is the same submission.
     pub key: Option<String>,
+    /// Its queue, where it names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// Who submitted it, where that was not the daemon's owner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
 }
 
 /// One of the ways in which the workers of a job may be kept together, and what is so then.

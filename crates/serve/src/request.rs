@@ -4,6 +4,7 @@ use bellwether_core::InputError;
 use bellwether_core::job::{CheckedJob, SyncPolicy, WorkerRange};
 use bellwether_core::prediction::ProfiledRate;
 use bellwether_core::profile::Profile;
+use bellwether_core::queue::QueuesFile;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -28,6 +29,8 @@ pub enum Request {
     Suspend {
         /// Its name.
         job: String,
+        /// Who asks, in the words of a sentence.
+        by: String,
     },
     /// Let a suspended job run again.
     Resume {
@@ -43,6 +46,15 @@ pub enum Request {
     Choose {
         /// Its name, with options after a colon.
         policy: String,
+        /// Who asks.
+        by: String,
+    },
+    /// Let other queues divide the slots from now on, or none.
+    Divide {
+        /// They.
+        queues: Option<QueuesFile>,
+        /// Who asks.
+        by: String,
     },
 }
 
@@ -73,6 +85,10 @@ pub struct Submission {
     pub profile_first: bool,
     /// The client's own word for this submission: asked twice, it is accepted once.
     pub key: Option<String>,
+    /// Its queue, where it names one.
+    pub queue: Option<String>,
+    /// Who submits it, where that is not the daemon's owner.
+    pub user: Option<String>,
 }
 
 /// The answer to a wish that was granted: it is on disk.
@@ -87,6 +103,8 @@ pub enum Reply {
     },
     /// The policy that decides from now on.
     Policy(String),
+    /// The queues that divide the slots from now on.
+    Queues(Option<QueuesFile>),
 }
 
 /// Why a wish was not granted; nothing has changed.

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use bellwether_core::queue::QueuesFile;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +25,8 @@ pub struct Snapshot {
     pub decisions: Arc<Vec<DecisionState>>,
     /// Who held which slot when: all that is held now, and the last that were, oldest first.
     pub spans: Arc<Vec<Span>>,
+    /// The queues that divide the slots, as they were described; `None` where none do.
+    pub queues: Option<Arc<QueuesFile>>,
     /// Folder of each job's run.
     pub folder: PathBuf,
 }
@@ -51,6 +54,39 @@ pub struct ClusterState {
     pub jobs: BTreeMap<Phase, u64>,
     /// Slot-seconds held over slot-seconds offered since the ledger began.
     pub utilization: f64,
+    /// The queues that divide the slots, one after the queue above it; empty where none do.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub queues: Vec<QueueState>,
+}
+
+/// A queue.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct QueueState {
+    /// Its name, with those of the queues above it.
+    pub name: String,
+    /// Its part of the surplus, against those of the queues beside it.
+    pub weight: f64,
+    /// Its slots, by their type.
+    pub slots: Vec<QueueSlots>,
+    /// Number of its jobs in each state, and of those in queues below it.
+    pub jobs: BTreeMap<Phase, u64>,
+    /// Slot-seconds of the daemon's clock that it had, each counting half after every half-life; of two queues that
+    /// borrow, who had less for its weight comes first.
+    pub recent_slot_s: f64,
+}
+
+/// What a queue has of one type of slot.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct QueueSlots {
+    /// The type.
+    pub device_type: String,
+    /// What it has as soon as its jobs can use it, of the nodes that are up.
+    pub guaranteed: u32,
+    /// The most that it may hold; absent where that is not limited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+    /// What its jobs hold by the last decision; what is beyond the guarantee is borrowed.
+    pub held: u32,
 }
 
 /// A node.
@@ -136,6 +172,12 @@ pub struct JobState {
     pub state: Phase,
     /// Why it is in this state, where that needs to be said; empty otherwise.
     pub why: String,
+    /// Its queue, where queues divide the slots.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// Who submitted it; absent where that was the daemon's owner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     /// When it was accepted.
     pub submitted_s: f64,
     /// When its processes first started.

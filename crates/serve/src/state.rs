@@ -8,6 +8,7 @@ mod decided;
 mod kept;
 mod line_error;
 mod nodes;
+mod queues;
 mod record;
 mod slots;
 
@@ -27,6 +28,7 @@ use crate::machine::Machine;
 use crate::snapshot::DecisionState;
 pub(crate) use kept::RESTORING;
 pub use line_error::LineError;
+pub use queues::Queues;
 pub(crate) use record::server_slots;
 pub use slots::Slots;
 
@@ -48,6 +50,8 @@ pub struct State {
     pub policy: String,
     /// How often a policy began to decide: the holder of an older policy has to make a fresh one.
     pub policies: u64,
+    /// The queues that divide the slots, if any do.
+    pub queues: Option<Queues>,
     /// What was decided.
     pub view: ClusterView,
     /// Nodes that take no processes, with the reason.
@@ -106,6 +110,7 @@ impl State {
             now_s: line.time_s,
             policy: String::new(),
             policies: 0,
+            queues: None,
             view: machine.view(),
             down: BTreeMap::new(),
             nodes_changed: false,
@@ -181,6 +186,7 @@ impl State {
                 self.begin_policy();
                 Ok(())
             }
+            Entry::QueuesChosen { queues, .. } => self.divide(queues.as_ref()),
             Entry::Repaired { .. } => {
                 self.unsettle();
                 Ok(())
@@ -189,7 +195,7 @@ impl State {
             Entry::Node { node, up, why } => self.node(*node, *up, why),
             Entry::Submitted(submitted) => self.submitted(submitted),
             Entry::Moment { progress } => progress.iter().try_for_each(|progress| self.progress(progress)),
-            Entry::Decided { decision, deciding_s } => self.decide(decision, *deciding_s),
+            Entry::Decided { decision, deciding_s } => self.decide_in_queues(decision, *deciding_s),
             Entry::Measured { decision, job, examples_per_s } => {
                 self.known(*job)?;
                 self.measured(*decision, *job, *examples_per_s);
@@ -228,6 +234,7 @@ impl State {
 
     /// A fresh policy knows nothing.
     fn begin_policy(&mut self) {
+        self.follow_queues();
         self.policies += 1;
         self.changes.clear();
         self.changes.arrived.extend(self.view.jobs.keys());

@@ -1,5 +1,6 @@
 //! The verbs for jobs, started by hand or by a daemon: `jobs`, `show`, `logs`, `watch`, `scale`, `stop`, `resume`,
-//! `cancel` and `rm`; and those for a daemon: `submit`, `policy` and `dashboard`.
+//! `cancel` and `rm`; and those for a daemon: `submit`, `policy`, `queues`, `users` and
+//! `dashboard`.
 
 mod args;
 mod change;
@@ -8,10 +9,12 @@ mod dashboard;
 mod follow;
 mod jobs;
 mod logs;
+mod queues;
 mod rm;
 mod show;
 mod submit;
 mod target;
+mod users;
 mod words;
 
 pub(crate) use args::JobArguments;
@@ -21,6 +24,8 @@ pub(crate) use dashboard::{DashboardArguments, dashboard};
 pub(crate) use follow::watch;
 pub(crate) use jobs::{JobsArguments, jobs};
 pub(crate) use logs::{LogsArguments, logs};
+pub(crate) use queues::{QueuesArguments, queues};
 pub(crate) use rm::{RmArguments, rm};
 pub(crate) use show::show;
 pub(crate) use submit::{SubmitArguments, submit};
+pub(crate) use users::{UsersArguments, users};

@@ -22,6 +22,7 @@ use clap::{Args, ValueEnum};
 
 use crate::elsewhere;
 use crate::failure::Failure;
+use crate::files;
 use crate::options::Format;
 use crate::printer::Printer;
 use crate::runs::StateDir;
@@ -36,6 +37,10 @@ pub(crate) struct ServeArguments {
     /// at first one for each core]
     #[arg(long, value_name = "N|CLUSTER")]
     pub(crate) slots: Option<String>,
+    /// Divide the slots among queues as this file says (TOML; `bellwether schema queues`) [default: as before, at first
+    /// not]
+    #[arg(long, value_name = "QUEUES.toml")]
+    pub(crate) queues: Option<PathBuf>,
     /// Where jobs run: on this machine, or on the nodes of a Slurm partition, as jobs that Slurm starts [default: as
     /// before, at first here]
     #[arg(long, value_enum, conflicts_with = "slots")]
@@ -100,8 +105,12 @@ pub(crate) enum On {
 /// The nodes of a partition as slots.
 fn partition(arguments: &ServeArguments) -> Result<Option<Machine>, Failure> {
     if arguments.on != Some(On::Slurm) {
-        let options =
-            [("--partition", arguments.partition.is_some()), ("--sbatch", !arguments.sbatch.is_empty())];
+        let options = [
+            ("--partition", arguments.partition.is_some()),
+            ("--processors-per-slot", arguments.processors_per_slot.is_some()),
+            ("--sbatch", !arguments.sbatch.is_empty()),
+            ("--sbatch-script", arguments.sbatch_script.is_some()),
+        ];
         if let Some((option, _)) = options.iter().find(|(_, given)| *given) {
             let error =
                 InputError::new(*option, "jobs are processes of this machine, and no jobs of Slurm's");
@@ -127,6 +136,7 @@ pub(crate) fn serve(arguments: ServeArguments, printer: &Printer) -> Result<Exit
     if let Some(name) = &arguments.policy {
         registry.parse(name)?;
     }
+    let queues = arguments.queues.as_deref().map(files::read_queues).transpose()?;
     let scale = arguments.time_scale;
     if let Some(scale) = scale.filter(|scale| !(*scale >= 1e-3 && *scale <= 1e6)) {
         let error = InputError::new("--time-scale", format!("{scale} is not a factor for a clock"));
@@ -159,6 +169,7 @@ pub(crate) fn serve(arguments: ServeArguments, printer: &Printer) -> Result<Exit
         program: std::env::current_exe().map_err(|e| Failure::at("this program", e))?,
         machine,
         policy: arguments.policy,
+        queues,
         registry,
         time_scale: scale,
         retries: arguments.retries,

@@ -16,7 +16,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
         "Follow and steer jobs, started by hand or by a daemon",
         &["jobs", "show", "logs", "watch", "scale", "stop", "resume", "cancel", "rm", "audit", "export"],
     ),
-    ("Share a machine among jobs", &["serve", "submit", "policy", "dashboard"]),
+    ("Share a machine among jobs", &["serve", "submit", "policy", "queues", "users", "dashboard"]),
     ("Clusters and simulation", &["simulate", "policies", "trace", "federate", "place"]),
     ("Tools", &["doctor", "schema", "completions", "version"]),
 ];
@@ -47,7 +47,7 @@ const ELSEWHERE: [(&str, &str); 42] = [
     ("pause", "stop"),
     ("prune", "rm --all-ended"),
     ("ps", "jobs"),
-    ("queue", "jobs"),
+    ("queue", "queues"),
     ("release", "resume"),
     ("remove", "rm"),
     ("resize", "scale"),

@@ -54,6 +54,7 @@ mod strangers;
 mod taken_up;
 mod transient;
 mod tune;
+mod users;
 mod verdicts;
 mod verify;
 mod wire;

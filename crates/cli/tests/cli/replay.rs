@@ -56,6 +56,8 @@ impl Written {
         let text = synthetic(name, 1, 100, 50.0).replace("virtual_nodes = 8", "virtual_nodes = 2");
         let id = JobId(self.state.jobs.len() as u32);
         let submitted = Submitted {
+            queue: None,
+            user: None,
             id,
             name: name.into(),
             job: parse::job(&text, name, &[]).expect("a job").into_job(),

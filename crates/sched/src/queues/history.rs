@@ -6,26 +6,34 @@ use serde::{Deserialize, Serialize};
 /// Device-seconds that queues had, each counting half after every half-life.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {
-    /// When it was last brought up to date, in seconds.
-    time_s: f64,
+    /// When it was last brought up to date, in seconds; absent before the first time.
+    time_s: Option<f64>,
     /// By queue, as in [`QueueTree::queues`].
     device_s: Vec<f64>,
 }
 
 impl History {
-    pub(super) fn new(queues: usize) -> History {
-        History { time_s: f64::NEG_INFINITY, device_s: vec![0.0; queues] }
+    /// Of queues that had nothing yet.
+    pub fn new(tree: &QueueTree) -> History {
+        History { time_s: None, device_s: vec![0.0; tree.queues().len()] }
+    }
+
+    /// The same for the queues of another tree: what a queue had stays with its name.
+    #[must_use]
+    pub fn moved(&self, from: &QueueTree, to: &QueueTree) -> History {
+        let had = |name: &str| from.find(name).and_then(|at| self.device_s.get(at)).copied().unwrap_or(0.0);
+        History { time_s: self.time_s, device_s: to.queues().iter().map(|queue| had(&queue.name)).collect() }
     }
 
     /// Of how many queues it tells.
-    pub(super) fn queues(&self) -> usize {
+    pub fn queues(&self) -> usize {
         self.device_s.len()
     }
 
     /// Each queue held this many devices until now.
-    pub(super) fn follow(&mut self, now_s: f64, half_life_s: f64, held: impl Fn(usize) -> u32) {
-        let passed_s = now_s - self.time_s;
-        self.time_s = now_s;
+    pub fn follow(&mut self, now_s: f64, half_life_s: f64, held: impl Fn(usize) -> u32) {
+        let Some(before_s) = self.time_s.replace(now_s) else { return };
+        let passed_s = now_s - before_s;
         if !(passed_s > 0.0 && passed_s.is_finite()) {
             return;
         }
@@ -54,11 +62,14 @@ impl History {
 
 #[cfg(test)]
 mod tests {
+    use bellwether_core::queue::QueueTree;
+
     use super::History;
 
     #[test]
     fn what_was_had_counts_half_after_a_half_life() {
-        let mut history = History::new(1);
+        let tree = QueueTree::parse("queues = []", "test").unwrap();
+        let mut history = History::new(&tree);
         history.follow(5.0, 100.0, |_| 7);
         assert_eq!(history.device_s(0), 0.0);
         history.follow(105.0, 100.0, |_| 8);

@@ -9,6 +9,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use bellwether_core::job::{Job, SyncPolicy, WorkerRange};
 use bellwether_core::prediction::ProfiledRate;
 use bellwether_core::profile::Profile;
+use bellwether_core::queue::QueuesFile;
 use bellwether_core::units::Seconds;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, DeserializeOwned, Deserializer, MapAccess, Visitor};
@@ -68,6 +69,9 @@ pub struct Submit {
     /// `profile` or `rates`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub profile_first: bool,
+    /// Its queue, where the daemon has any: one that has no others below it; the default one if none is named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
     /// The client's own word for this submission: sent twice, it is accepted once. The header `Idempotency-Key` is the
     /// same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -101,6 +105,14 @@ pub struct Scale {
 pub struct Policy {
     /// Its name, with options after a colon.
     pub policy: String,
+}
+
+/// The queues that divide the slots.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Queues {
+    /// They, as a file of queues describes them; null where nothing divides the slots.
+    pub queues: Option<QueuesFile>,
 }
 
 /// Numbers of workers in any of three forms.

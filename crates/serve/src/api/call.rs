@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use super::Api;
+use super::access::Caller;
 use super::failure::{Failure, echo};
 use crate::request::{Reply, Request};
 use crate::snapshot::{JobState, Snapshot};
@@ -21,6 +22,7 @@ const ENGINE_PATIENCE: Duration = Duration::from_secs(30);
 /// A request, its token and parameters checked.
 pub(super) struct Call {
     pub(super) api: Arc<Api>,
+    pub(super) caller: Caller,
     /// The job's name in the path, not yet known to be one; empty on paths without.
     pub(super) name: String,
     pub(super) query: query::Query,
@@ -32,7 +34,8 @@ pub(super) struct Call {
 impl Call {
     /// The job that the path names, in this snapshot.
     pub(super) fn job<'s>(&self, snapshot: &'s Snapshot) -> Result<&'s Arc<JobState>, Failure> {
-        snapshot.jobs.get(&self.name).ok_or_else(|| no_job(snapshot, &self.name))
+        let seen = snapshot.jobs.get(&self.name).filter(|job| self.caller.sees(job));
+        seen.ok_or_else(|| no_job(snapshot, &self.name, &self.caller))
     }
 
     /// Asks the engine.
@@ -50,7 +53,9 @@ impl Call {
     pub(super) async fn ask_for_job(&self, request: Request) -> Result<(Arc<JobState>, bool), Failure> {
         match self.ask(request).await? {
             Reply::Job { job, created } => Ok((job, created)),
-            Reply::Policy(_) => Err(Failure::unavailable("the engine answered another question")),
+            Reply::Policy(_) | Reply::Queues(_) => {
+                Err(Failure::unavailable("the engine answered another question"))
+            }
         }
     }
 
@@ -77,11 +82,19 @@ pub(super) async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.map_err(failed)
 }
 
-/// There is no job of this name.
-fn no_job(snapshot: &Snapshot, name: &str) -> Failure {
+/// There is no job of this name that the caller sees.
+fn no_job(snapshot: &Snapshot, name: &str, caller: &Caller) -> Failure {
     let what = format!("there is no job `{}`", echo(name));
     let failure = Failure::new(StatusCode::NOT_FOUND, "path, `{name}`", what);
-    match bellwether_core::parse::nearest(name, &snapshot.order) {
+    let is_seen = |name: &String| snapshot.jobs.get(name).is_some_and(|job| caller.sees(job));
+    let seen;
+    let names = if caller.is_limited() {
+        seen = snapshot.order.iter().filter(|name| is_seen(name)).cloned().collect();
+        &seen
+    } else {
+        &*snapshot.order
+    };
+    match bellwether_core::parse::nearest(name, names) {
         Some(near) => failure.hint(format!("did you mean `{near}`? GET /v1/jobs lists all")),
         None => failure.hint("GET /v1/jobs lists all"),
     }

@@ -1,5 +1,7 @@
 //! What concerns the whole cluster: its state, its decisions, its slots, its policy.
 
+use std::borrow::Cow;
+
 use axum::http::StatusCode;
 use axum::response::Response;
 use schemars::JsonSchema;
@@ -8,6 +10,7 @@ use serde::Serialize;
 use super::body;
 use super::call::{Call, json};
 use super::failure::Failure;
+use super::scope;
 use crate::request::{Reply, Request};
 use crate::snapshot::{DecisionState, Span};
 
@@ -28,17 +31,19 @@ pub(super) async fn health(call: Call) -> Result<Response, Failure> {
 }
 
 pub(super) async fn state(call: Call) -> Result<Response, Failure> {
-    json(StatusCode::OK, &*call.api.engine.now().cluster)
+    let now = call.api.engine.now();
+    json(StatusCode::OK, &*scope::cluster(&now, &call.caller))
 }
 
 /// The last decisions, oldest first.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Decisions<'s> {
-    decisions: &'s [DecisionState],
+    decisions: &'s [Cow<'s, DecisionState>],
 }
 
 pub(super) async fn decisions(call: Call) -> Result<Response, Failure> {
-    let all = call.api.engine.now().decisions.clone();
+    let now = call.api.engine.now();
+    let all = scope::decisions(&now, &call.caller);
     let first = all.len().saturating_sub(call.query.whole("limit"));
     json(StatusCode::OK, &Decisions { decisions: &all[first..] })
 }
@@ -51,8 +56,9 @@ pub(super) struct Spans<'s> {
 
 pub(super) async fn slots(call: Call) -> Result<Response, Failure> {
     let since_s = call.query.number("since").unwrap_or(f64::NEG_INFINITY);
-    let all = call.api.engine.now().spans.clone();
-    let spans = all.iter().filter(|span| span.end_s.is_none_or(|end_s| end_s >= since_s)).collect();
+    let now = call.api.engine.now();
+    let seen = now.spans.iter().filter(|span| scope::sees(&now, &call.caller, &span.job));
+    let spans = seen.filter(|span| span.end_s.is_none_or(|end_s| end_s >= since_s)).collect();
     json(StatusCode::OK, &Spans { spans })
 }
 
@@ -62,9 +68,21 @@ pub(super) async fn policy(call: Call) -> Result<Response, Failure> {
 
 pub(super) async fn choose(call: Call) -> Result<Response, Failure> {
     let body::Policy { policy } = body::read(&call.body)?;
-    match call.ask(Request::Choose { policy }).await? {
+    match call.ask(Request::Choose { policy, by: call.caller.words() }).await? {
         Reply::Policy(policy) => json(StatusCode::OK, &body::Policy { policy }),
-        Reply::Job { .. } => Err(Failure::unavailable("the engine answered another question")),
+        _ => Err(Failure::unavailable("the engine answered another question")),
+    }
+}
+
+pub(super) async fn queues(call: Call) -> Result<Response, Failure> {
+    json(StatusCode::OK, &body::Queues { queues: call.api.engine.now().queues.as_deref().cloned() })
+}
+
+pub(super) async fn divide(call: Call) -> Result<Response, Failure> {
+    let body::Queues { queues } = body::read(&call.body)?;
+    match call.ask(Request::Divide { queues, by: call.caller.words() }).await? {
+        Reply::Queues(queues) => json(StatusCode::OK, &body::Queues { queues }),
+        _ => Err(Failure::unavailable("the engine answered another question")),
     }
 }
 

@@ -50,7 +50,12 @@ fn no_randomness(error: io::Error) -> Failure {
 }
 
 pub(super) async fn code(call: Call) -> Result<Response, Failure> {
-    let code = call.api.gate.sessions.code().map_err(no_randomness)?;
+    let code = call
+        .api
+        .gate
+        .sessions
+        .code_for(call.caller.user().map(|user| user.name.clone()))
+        .map_err(no_randomness)?;
     json(StatusCode::CREATED, &Code { code, life_s: CODE_LIFE.as_secs(), url: call.api.url.clone() })
 }
 

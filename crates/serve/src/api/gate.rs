@@ -9,11 +9,12 @@ use std::sync::Arc;
 
 use axum::http::{Extensions, HeaderMap, Request, StatusCode, header};
 
-use super::access::Access;
+use super::access::{Access, Caller};
 use super::failure::{Failure, echo};
 use super::listener::Door;
 use super::places::Place;
 use super::sessions::Sessions;
+use super::users::Users;
 use crate::secret::Secret;
 
 /// The name of this server at its Unix socket. A port that is forwarded there lets browsers in, which say another name.
@@ -29,6 +30,7 @@ pub(super) struct Gate {
     /// Of the token for metrics.
     scraper: blake3::Hash,
     pub(super) sessions: Arc<Sessions>,
+    pub(super) users: Arc<Users>,
     /// Names of this server on the web, in small letters; `None` where it may have any.
     hosts: Option<Vec<String>>,
 }
@@ -41,7 +43,12 @@ pub fn metrics_token(token: &Secret) -> String {
 impl Gate {
     /// For a server at `address`, which may have any name where `is_secure`: what it is called there, clients know
     /// better.
-    pub(super) fn new(token: &Secret, sessions: Arc<Sessions>, address: SocketAddr, is_secure: bool) -> Gate {
+    pub(super) fn new(
+        token: &Secret,
+        (sessions, users): (Arc<Sessions>, Arc<Users>),
+        address: SocketAddr,
+        is_secure: bool,
+    ) -> Gate {
         let port = address.port();
         let names = ["localhost", "127.0.0.1", "[::1]"];
         let with_port = |name: &str| {
@@ -54,23 +61,24 @@ impl Gate {
             owner: blake3::hash(token.to_text().as_bytes()),
             scraper: blake3::hash(metrics_token(token).as_bytes()),
             sessions,
+            users,
             hosts: (address.ip().is_loopback() && !is_secure).then_some(hosts),
         }
     }
 
-    /// Whether the sender of this may ask what needs `access`.
+    /// Who sends this, if they may ask what needs `access`.
     pub(super) fn check(
         &self,
         access: Access,
         extensions: &Extensions,
         headers: &HeaderMap,
-    ) -> Result<(), Failure> {
+    ) -> Result<Caller, Failure> {
         if access == Access::Everybody {
-            return Ok(());
+            return Ok(Caller::Anyone);
         }
         let door = extensions.get().copied().unwrap_or(Door::Plain);
         let known = match door {
-            Door::Socket => Access::Owner,
+            Door::Socket => Caller::Owner,
             Door::Plain | Door::Secure => {
                 self.known(door, bearer(headers)).map_err(|what| unauthorized(door, what))?
             }
@@ -79,28 +87,43 @@ impl Gate {
         if let Some(place) = extensions.get::<Arc<Place>>() {
             place.keep();
         }
-        match known >= access {
-            true => Ok(()),
-            false if known == Access::Scraper => {
-                let failure = forbidden("the token for metrics opens nothing else");
-                Err(failure.hint("GET /metrics is what it is for"))
-            }
-            false => Err(forbidden("a browser's session may not do this")
-                .hint("`bellwether submit` and `bellwether dashboard` come by the daemon's socket")),
+        if known.may(access) {
+            return Ok(known);
         }
+        let failure = match &known {
+            Caller::Scraper => {
+                forbidden("the token for metrics opens nothing else").hint("GET /metrics is what it is for")
+            }
+            Caller::Browser(_) if matches!(access, Access::Submit | Access::Enter | Access::Own) => {
+                forbidden("a browser's session may not do this")
+                    .hint("`bellwether submit` and `bellwether dashboard` come by the daemon's socket")
+            }
+            _ => forbidden(&format!("{} may not do this", known.words())).hint(match access {
+                Access::Own => "the daemon's owner says who its users are",
+                Access::Operate => "it needs the role `operate`",
+                _ => "it needs the role `submit`; `bellwether users` lists who has which",
+            }),
+        };
+        Err(failure)
     }
 
     /// Who brings this.
-    fn known(&self, door: Door, bearer: Option<&[u8]>) -> Result<Access, &'static str> {
+    fn known(&self, door: Door, bearer: Option<&[u8]>) -> Result<Caller, &'static str> {
         let hash = blake3::hash(bearer.ok_or("no token was sent")?);
-        let owns = hash == self.owner;
-        if owns && door == Door::Plain {
+        let (owns, user) = (hash == self.owner, self.users.of_token(&hash));
+        if (owns || user.is_some()) && door == Door::Plain {
             return Err("the token is not taken where it could be overheard");
         }
-        match (owns, self.sessions.knows(&hash), hash == self.scraper) {
-            (true, ..) => Ok(Access::Owner),
-            (_, true, _) => Ok(Access::Session),
-            (.., true) => Ok(Access::Scraper),
+        match (owns, user, self.sessions.whose(&hash), hash == self.scraper) {
+            (true, ..) => Ok(Caller::Owner),
+            (_, Some(user), ..) => Ok(Caller::User(user)),
+            (.., Some(None), _) => Ok(Caller::Browser(None)),
+            (.., Some(Some(name)), _) => {
+                let user =
+                    self.users.named(&name).ok_or("the user whose session this was is not there any more")?;
+                Ok(Caller::Browser(Some(user)))
+            }
+            (.., true) => Ok(Caller::Scraper),
             _ if door == Door::Plain => Err("this is not a session of this daemon"),
             _ => Err("the token is not that of this daemon"),
         }

@@ -5,15 +5,18 @@ use std::sync::Arc;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use bellwether_core::InputError;
-use bellwether_core::job::Job;
+use bellwether_core::job::{Job, Model};
+use bellwether_core::queue::DEFAULT_QUEUE;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::access::Caller;
 use super::body::{self, Limits, Scale, Submit};
 use super::call::query::Query;
 use super::call::{Call, blocking, json};
 use super::curve;
 use super::failure::{Failure, echo};
+use super::users::User;
 use crate::request::{Request, Submission};
 use crate::snapshot::{JobState, Phase, Snapshot};
 
@@ -32,14 +35,15 @@ pub(super) struct Jobs<'s> {
 }
 
 pub(super) async fn list(call: Call) -> Result<Response, Failure> {
-    json(StatusCode::OK, &select(&call.api.engine.now(), &call.query)?)
+    json(StatusCode::OK, &select(&call.api.engine.now(), &call.query, &call.caller)?)
 }
 
-fn select<'s>(snapshot: &'s Snapshot, query: &Query) -> Result<Jobs<'s>, Failure> {
+fn select<'s>(snapshot: &'s Snapshot, query: &Query, caller: &Caller) -> Result<Jobs<'s>, Failure> {
     let state =
         query.text("state").and_then(|state| Phase::ALL.into_iter().find(|phase| phase.name() == state));
     let after = query.text("after").map(|after| {
-        snapshot.order.iter().position(|name| name == after).ok_or_else(|| {
+        let is_seen = |name: &String| snapshot.jobs.get(name).is_some_and(|job| caller.sees(job));
+        snapshot.order.iter().position(|name| name == after && is_seen(name)).ok_or_else(|| {
             let what = format!("there is no job `{}`", echo(after));
             Failure::invalid("query, `after`", what).hint("take the name from `next` of the answer before")
         })
@@ -51,7 +55,7 @@ fn select<'s>(snapshot: &'s Snapshot, query: &Query) -> Result<Jobs<'s>, Failure
     for step in 0..count {
         let place = if newest { count - 1 - step } else { step };
         let Some(job) = snapshot.jobs.get(&snapshot.order[place]) else { continue };
-        if state.is_some_and(|state| job.state != state) {
+        if state.is_some_and(|state| job.state != state) || !caller.sees(job) {
             continue;
         }
         total += 1;
@@ -77,6 +81,9 @@ pub(super) async fn submit(call: Call) -> Result<Response, Failure> {
     let (bytes, header_key) = (call.body.clone(), key_of_header(&call)?);
     // Reading a megabyte of a client's TOML may take a while.
     let mut wanted = blocking(move || read(&bytes, header_key)).await??;
+    if let Some(user) = call.caller.user() {
+        admit(&mut wanted, user)?;
+    }
     wanted.task = call.api.describer.task(&wanted.job).await?;
     let (job, created) = call.ask_for_job(Request::Submit(Box::new(wanted))).await?;
     let mut response = json(if created { StatusCode::CREATED } else { StatusCode::OK }, &*job)?;
@@ -84,6 +91,27 @@ pub(super) async fn submit(call: Call) -> Result<Response, Failure> {
         response.headers_mut().insert(header::LOCATION, location);
     }
     Ok(response)
+}
+
+/// What a user submits, if that user may.
+fn admit(wanted: &mut Submission, user: &User) -> Result<(), Failure> {
+    let queue = wanted.queue.as_deref();
+    if !user.sees(queue) {
+        let what =
+            format!("user {} submits no jobs to queue `{}`", user.name, queue.unwrap_or(DEFAULT_QUEUE));
+        let failure = Failure::new(StatusCode::FORBIDDEN, "body, `queue`", what);
+        let theirs = user.queues.as_deref().unwrap_or_default().join(", ");
+        return Err(failure.hint(format!("name one of the user's, or one below: {theirs}")));
+    }
+    if matches!(wanted.job.model, Model::Python { .. }) && !user.scripts {
+        let what = format!("user {} may not submit scripts, which run as the daemon's user", user.name);
+        let failure = Failure::new(StatusCode::FORBIDDEN, "body, `job.model`", what);
+        return Err(failure.hint("the daemon's owner allows it: `bellwether users add --scripts`"));
+    }
+    // Users do not find each other's jobs by guessing their words.
+    wanted.key = wanted.key.take().map(|key| format!("{}: {key}", user.name));
+    wanted.user = Some(user.name.clone());
+    Ok(())
 }
 
 /// The submission in a body, its task not yet known.
@@ -146,6 +174,8 @@ fn read(bytes: &[u8], header_key: Option<String>) -> Result<Submission, Failure>
         servers: body.servers.map(|servers| servers.0),
         profile_first,
         key,
+        queue: body.queue,
+        user: None,
     })
 }
 
@@ -197,7 +227,8 @@ pub(super) async fn scale(call: Call) -> Result<Response, Failure> {
 }
 
 pub(super) async fn suspend(call: Call) -> Result<Response, Failure> {
-    change(&call, |job| Request::Suspend { job }).await
+    let by = call.caller.words();
+    change(&call, |job| Request::Suspend { job, by }).await
 }
 
 pub(super) async fn resume(call: Call) -> Result<Response, Failure> {

@@ -1,12 +1,15 @@
 //! The OpenAPI 3.1 document, written from the table of routes and the schemas of the types.
 
+use std::sync::Arc;
+
 use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use super::access::Access;
+use super::access::{Access, Caller};
 use super::call::query::Parameter;
 use super::route::{Content, Route, schema};
+use super::users::{Role, User};
 use crate::snapshot::ErrorBody;
 
 /// Where schemas stand in the document.
@@ -49,6 +52,13 @@ pub(super) fn document(table: &[Route]) -> Value {
                     "description": "The token in the file `.serve/token` of the daemon's state directory. It is not \
                                     taken over plain HTTP."
                 },
+                "user_token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "The token of a user, who may do what the user's role says, with the jobs of the \
+                                    user's queues; other jobs are not there for the user. It is not taken over plain \
+                                    HTTP."
+                },
                 "session": {
                     "type": "http",
                     "scheme": "bearer",
@@ -89,10 +99,15 @@ fn operation(route: &Route, requests: &mut SchemaGenerator, answers: &mut Schema
         let content = json!({ "application/json": { "schema": body(requests) } });
         operation["requestBody"] = json!({ "required": true, "content": content });
     }
-    let schemes =
-        [("token", Access::Owner), ("session", Access::Session), ("metrics_token", Access::Scraper)];
+    let operator = User { name: String::new(), role: Role::Operate, queues: None, scripts: false };
+    let schemes = [
+        ("token", Caller::Owner),
+        ("user_token", Caller::User(Arc::new(operator))),
+        ("session", Caller::Browser(None)),
+        ("metrics_token", Caller::Scraper),
+    ];
     let open = schemes.iter().filter(|_| route.access != Access::Everybody);
-    let open = open.filter(|(_, who)| *who >= route.access);
+    let open = open.filter(|(_, who)| who.may(route.access));
     operation["security"] = open.map(|(scheme, _)| json!({ (*scheme): [] })).collect();
     operation
 }

@@ -73,7 +73,7 @@ pub(super) fn json<T: JsonSchema>() -> Content {
 }
 
 impl Route {
-    /// A route for owners and browsers, without parameters and body.
+    /// A route for all who see jobs, without parameters and body.
     pub(super) fn new(
         method: Method,
         path: &'static str,
@@ -86,7 +86,7 @@ impl Route {
             path,
             operation,
             about,
-            access: Access::Session,
+            access: Access::Observe,
             parameters: &[],
             header: None,
             body: None,
@@ -96,8 +96,8 @@ impl Route {
         }
     }
 
-    /// It is for these instead.
-    pub(super) fn for_whom(mut self, access: Access) -> Route {
+    /// It needs this instead.
+    pub(super) fn needs(mut self, access: Access) -> Route {
         self.access = access;
         self
     }
@@ -180,7 +180,7 @@ pub(super) fn router(api: &Arc<Api>, table: Vec<Route>) -> Router {
         .fallback(move |request: Request| {
             let (api, paths) = (not_there.clone(), paths.clone());
             async move {
-                let refused = api.gate.check(Access::Session, request.extensions(), request.headers()).err();
+                let refused = api.gate.check(Access::Observe, request.extensions(), request.headers()).err();
                 refused.unwrap_or_else(|| unknown(request.uri().path(), &paths))
             }
         })
@@ -189,14 +189,14 @@ pub(super) fn router(api: &Arc<Api>, table: Vec<Route>) -> Router {
             async move {
                 let what = format!("{} is not possible here", echo(request.method().as_str()));
                 let failure = Failure::new(StatusCode::METHOD_NOT_ALLOWED, "method", what);
-                let refused = api.gate.check(Access::Session, request.extensions(), request.headers()).err();
+                let refused = api.gate.check(Access::Observe, request.extensions(), request.headers()).err();
                 refused.unwrap_or_else(|| failure.hint("the header `Allow` lists what is"))
             }
         })
 }
 
 async fn handle(api: Arc<Api>, route: &Route, request: Request<Body>) -> Result<Response, Failure> {
-    api.gate.check(route.access, request.extensions(), request.headers())?;
+    let caller = api.gate.check(route.access, request.extensions(), request.headers())?;
     let (mut parts, incoming) = request.into_parts();
     let path = RawPathParams::from_request_parts(&mut parts, &()).await;
     let name = path.ok().and_then(|path| path.iter().next().map(|(_, value)| value.to_owned()));
@@ -210,7 +210,7 @@ async fn handle(api: Arc<Api>, route: &Route, request: Request<Body>) -> Result<
         Some(_) => body::receive(&parts.headers, incoming).await?,
         None => axum::body::Bytes::new(),
     };
-    let call = Call { api, name: name.unwrap_or_default(), query, headers: parts.headers, body };
+    let call = Call { api, caller, name: name.unwrap_or_default(), query, headers: parts.headers, body };
     (route.handler)(call).await
 }
 

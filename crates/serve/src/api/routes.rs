@@ -8,7 +8,8 @@ use super::body;
 use super::call::query::{Kind, Parameter};
 use super::route::{Content, Route, json, schema};
 use super::streams::{EndEvent, JournalEvent, LogEvent, StateEvent};
-use super::{cluster, curve, entry, jobs, page, prometheus, streams};
+use super::users::User;
+use super::{admission, cluster, curve, entry, jobs, page, prometheus, streams};
 use crate::snapshot::{ClusterState, JobState, Phase};
 
 const OK: StatusCode = StatusCode::OK;
@@ -66,6 +67,7 @@ pub(super) fn table() -> Vec<Route> {
     table.extend(of_jobs());
     table.extend(of_one_job());
     table.extend(of_the_cluster());
+    table.extend(of_users());
     table
 }
 
@@ -74,22 +76,22 @@ fn public() -> Vec<Route> {
     let get = Method::GET;
     vec![
         Route::new(get.clone(), "/", "dashboard", "The dashboard.", |call| Box::pin(page::index(call)))
-            .for_whom(Access::Everybody)
+            .needs(Access::Everybody)
             .gives(OK, "A page that shows all of this.", Content::Text("text/html; charset=utf-8")),
         Route::new(get.clone(), "/dashboard/{file}", "dashboard_file", "What the dashboard needs.", |call| {
             Box::pin(page::file(call))
         })
-        .for_whom(Access::Everybody)
+        .needs(Access::Everybody)
         .gives(OK, "A file.", Content::Text("*/*")),
         Route::new(get.clone(), "/openapi.json", "openapi", "This document.", |call| {
             Box::pin(page::document(call))
         })
-        .for_whom(Access::Everybody)
+        .needs(Access::Everybody)
         .gives(OK, "An OpenAPI document.", json::<serde_json::Map<String, serde_json::Value>>()),
         Route::new(get, "/health", "health", "Whether the daemon can work.", |call| {
             Box::pin(cluster::health(call))
         })
-        .for_whom(Access::Everybody)
+        .needs(Access::Everybody)
         .gives(OK, "It can.", json::<cluster::Health>()),
     ]
 }
@@ -100,12 +102,12 @@ fn entries() -> Vec<Route> {
         Route::new(Method::POST, "/v1/codes", "make_code", "A one-time code for the dashboard.", |call| {
             Box::pin(entry::code(call))
         })
-        .for_whom(Access::Owner)
+        .needs(Access::Enter)
         .gives(StatusCode::CREATED, "It is good for one session.", json::<entry::Code>()),
         Route::new(Method::POST, "/v1/sessions", "open_session", "Exchanges a code for a session.", |call| {
             Box::pin(entry::session(call))
         })
-        .for_whom(Access::Everybody)
+        .needs(Access::Everybody)
         .reads::<entry::Exchange>()
         .gives(StatusCode::CREATED, "It ends with the daemon's process.", json::<entry::Session>()),
     ]
@@ -124,7 +126,7 @@ fn of_jobs() -> Vec<Route> {
                 "Idempotency-Key",
                 "The client's own word for this submission: sent twice, it is accepted once.",
             )
-            .for_whom(Access::Owner)
+            .needs(Access::Submit)
             .reads::<body::Submit>()
             .asks()
             .gives(StatusCode::CREATED, "It was accepted, and is on disk.", json::<JobState>())
@@ -134,7 +136,9 @@ fn of_jobs() -> Vec<Route> {
 
 fn of_one_job() -> Vec<Route> {
     let one = "/v1/jobs/{name}";
-    let change = |route: Route| route.asks().gives(OK, "The job as it is now.", json::<JobState>());
+    let change = |route: Route| {
+        route.needs(Access::Steer).asks().gives(OK, "The job as it is now.", json::<JobState>())
+    };
     let (post, get) = (Method::POST, Method::GET);
     vec![
         Route::new(get.clone(), one, "get_job", "One job.", |call| Box::pin(jobs::get(call))).gives(
@@ -232,9 +236,21 @@ fn of_the_cluster() -> Vec<Route> {
         Route::new(Method::PUT, "/v1/policy", "choose_policy", "Lets another policy decide.", |call| {
             Box::pin(cluster::choose(call))
         })
+        .needs(Access::Operate)
         .reads::<body::Policy>()
         .asks()
         .gives(OK, "It decides from now on.", json::<body::Policy>()),
+        Route::new(get.clone(), "/v1/queues", "queues", "The queues that divide the slots.", |call| {
+            Box::pin(cluster::queues(call))
+        })
+        .gives(OK, "As they were described.", json::<body::Queues>()),
+        Route::new(Method::PUT, "/v1/queues", "divide", "Lets other queues divide the slots.", |call| {
+            Box::pin(cluster::divide(call))
+        })
+        .needs(Access::Operate)
+        .reads::<body::Queues>()
+        .asks()
+        .gives(OK, "They do from now on.", json::<body::Queues>()),
         Route::new(get.clone(), "/v1/policies", "policies", "All policies.", |call| {
             Box::pin(cluster::policies(call))
         })
@@ -242,7 +258,35 @@ fn of_the_cluster() -> Vec<Route> {
         Route::new(get, "/metrics", "metrics", "Numbers for Prometheus.", |call| {
             Box::pin(prometheus::metrics(call))
         })
-        .for_whom(Access::Scraper)
+        .needs(Access::Scrape)
         .gives(OK, "Its text format.", Content::Text(prometheus::MEDIA)),
+    ]
+}
+
+/// Who the users are.
+fn of_users() -> Vec<Route> {
+    let path = "/v1/users";
+    vec![
+        Route::new(Method::GET, path, "users", "Those who have a token of their own.", |call| {
+            Box::pin(admission::users(call))
+        })
+        .needs(Access::Own)
+        .gives(OK, "They.", json::<admission::UserList>()),
+        Route::new(Method::POST, path, "add_user", "Makes a user.", |call| {
+            Box::pin(admission::add_user(call))
+        })
+        .needs(Access::Own)
+        .reads::<User>()
+        .asks()
+        .gives(
+            StatusCode::CREATED,
+            "The user's token, which is shown once.",
+            json::<admission::Admitted>(),
+        ),
+        Route::new(Method::DELETE, "/v1/users/{name}", "remove_user", "Takes a user's token back.", |call| {
+            Box::pin(admission::remove_user(call))
+        })
+        .needs(Access::Own)
+        .gives(OK, "Those who are left.", json::<admission::UserList>()),
     ]
 }

@@ -28,6 +28,11 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         if let Some(policy) = chosen.filter(|policy| *policy != self.state.policy) {
             self.write(Entry::PolicyChosen { policy, by: "command line".into() })?;
         }
+        let queues = self.options.queues.clone();
+        if queues.is_some() && queues != self.state.queues.as_ref().map(|queues| queues.file.clone()) {
+            self.check_queues(queues.as_ref())?;
+            self.write(Entry::QueuesChosen { queues, by: "command line".into() })?;
+        }
         self.end_refused()?;
         self.commit()?;
         self.adopt()?;

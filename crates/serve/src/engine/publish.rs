@@ -1,6 +1,6 @@
 //! What clients see: rebuilt only where something changed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +17,11 @@ use crate::runner::JobRunner;
 use crate::snapshot::{ClusterState, JobState, NodeState, Phase, Snapshot, Span};
 use crate::state::{Record, State};
 
+mod queues;
+mod tally;
+
+use tally::Tally;
+
 /// Time between two snapshots, unless a client waits for an answer.
 const PERIOD: Duration = Duration::from_millis(50);
 
@@ -26,8 +31,7 @@ pub(super) struct Publisher {
     last: Snapshot,
     /// When the last snapshot was shown; absent before the first.
     published: Option<Duration>,
-    /// Of each job its phase, to count them.
-    phases: BTreeMap<JobId, Phase>,
+    tally: Tally,
     slots: u64,
     decided: u64,
 }
@@ -36,7 +40,7 @@ impl Publisher {
     pub(super) fn new(sender: watch::Sender<Arc<Snapshot>>, folder: PathBuf) -> Publisher {
         let last = Snapshot { folder, ..Snapshot::default() };
         let (slots, decided) = (u64::MAX, u64::MAX);
-        Publisher { sender, last, published: None, phases: BTreeMap::new(), slots, decided }
+        Publisher { sender, last, published: None, tally: Tally::default(), slots, decided }
     }
 
     /// How long nothing has to be published.
@@ -80,7 +84,8 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         if std::mem::take(&mut self.state.decisions_changed) {
             publisher.last.decisions = Arc::new(self.state.decisions.iter().cloned().collect());
         }
-        publisher.last.cluster = Arc::new(cluster(&self.state, &publisher.phases, now_s));
+        publisher.last.queues = self.state.queues.as_ref().map(|queues| Arc::new(queues.file.clone()));
+        publisher.last.cluster = Arc::new(cluster(&self.state, &publisher.tally, now_s));
         publisher.last.version += 1;
         publisher.published = Some(now);
         publisher.sender.send_replace(Arc::new(publisher.last.clone()));
@@ -96,7 +101,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
             if !self.publisher.last.jobs.contains_key(name) {
                 order.get_or_insert_with(|| self.publisher.last.order.to_vec()).push(name.clone());
             }
-            self.publisher.phases.insert(*id, state.state);
+            self.publisher.tally.count(*id, state.state, state.queue.as_ref());
             self.publisher.last.jobs.insert(name.clone(), Arc::new(state));
         }
         if let Some(order) = order {
@@ -151,6 +156,8 @@ fn job_state(
         name: submitted.name.clone(),
         state: phase(state, id, record, live),
         why: record.why.clone(),
+        queue: queues::queue_of(state, record),
+        user: submitted.user.clone(),
         submitted_s: state.unix_s(record.submitted_s),
         started_s: record.started_s.map(|started_s| state.unix_s(started_s)),
         ended_s: record.end.as_ref().map(|end| state.unix_s(end.time_s)),
@@ -208,7 +215,7 @@ fn spans(state: &State) -> Vec<Span> {
     state.slots.all().map(span).collect()
 }
 
-fn cluster(state: &State, phases: &BTreeMap<JobId, Phase>, now_s: f64) -> ClusterState {
+fn cluster(state: &State, tally: &Tally, now_s: f64) -> ClusterState {
     let machine = &state.machine;
     let nodes = machine.nodes.iter().enumerate().map(|(place, node)| {
         let kind = &machine.device_types[usize::from(node.device_type)];
@@ -218,10 +225,6 @@ fn cluster(state: &State, phases: &BTreeMap<JobId, Phase>, now_s: f64) -> Cluste
         NodeState { name: node.name.clone(), down, device_type: kind.name.clone(), speed: kind.speed, slots }
     });
     let slots = machine.nodes.iter().map(|node| node.devices).sum::<u32>();
-    let mut jobs = BTreeMap::new();
-    for phase in phases.values() {
-        *jobs.entry(*phase).or_default() += 1;
-    }
     let offered_s = f64::from(slots) * now_s;
     ClusterState {
         version: env!("CARGO_PKG_VERSION").into(),
@@ -232,7 +235,8 @@ fn cluster(state: &State, phases: &BTreeMap<JobId, Phase>, now_s: f64) -> Cluste
         nodes: nodes.collect(),
         slots,
         free: slots.saturating_sub(state.slots.count() as u32),
-        jobs,
+        jobs: tally.all.clone(),
         utilization: if offered_s > 0.0 { state.slots.slot_s(now_s) / offered_s } else { 0.0 },
+        queues: queues::queues(state, tally),
     }
 }

@@ -17,9 +17,9 @@ use crate::runner::JobRunner;
 use crate::state::server_slots;
 
 /// A wish that was granted or not, and what ends the daemon.
-type Answered = Result<Result<Accepted, Refusal>, Fault>;
+pub(super) type Answered = Result<Result<Accepted, Refusal>, Fault>;
 
-fn refused(kind: RefusalKind, error: InputError) -> Refusal {
+pub(super) fn refused(kind: RefusalKind, error: InputError) -> Refusal {
     Refusal { kind, error }
 }
 
@@ -27,9 +27,12 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
     pub(super) fn request(&mut self, request: Request) -> Answered {
         let job = match request {
             Request::Submit(submission) => return self.submit(*submission),
-            Request::Choose { policy } => return self.choose(policy),
+            Request::Choose { policy, by } => return self.choose(policy, by),
+            Request::Divide { queues, by } => return self.divide(queues, by),
             Request::Limit { job, workers, weight } => return self.limit(&job, workers, weight),
-            Request::Suspend { ref job } | Request::Resume { ref job } | Request::Cancel { ref job } => job,
+            Request::Suspend { ref job, .. } | Request::Resume { ref job } | Request::Cancel { ref job } => {
+                job
+            }
         };
         let id = match self.find(job) {
             Ok(id) => id,
@@ -45,8 +48,8 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
                 _ => return Ok(Err(over(job, Outcome::Cancelled))),
             },
             (Request::Cancel { .. }, None) => Some(Entry::Cancelled { job: id }),
-            (Request::Suspend { .. }, None) => {
-                (!is_away).then(|| Entry::Suspended { job: id, by: "its user".into() })
+            (Request::Suspend { by, .. }, None) => {
+                (!is_away).then(|| Entry::Suspended { job: id, by: by.clone() })
             }
             _ => is_away.then_some(Entry::Resumed { job: id }),
         };
@@ -92,6 +95,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
     fn admit(&self, submission: Submission) -> Result<Submitted, Refusal> {
         let Submission { job, name, workers, weight, deadline_s, task, protocols, servers, key, .. } =
             submission;
+        let (queue, user) = (submission.queue, submission.user);
         let (profile, rates, profile_first) =
             (submission.profile, submission.rates, submission.profile_first);
         let invalid = |error| refused(RefusalKind::Invalid, error);
@@ -123,8 +127,10 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
             Some(profile) => profiled::types_that_fit(profile, &self.state.machine).map_err(invalid)?,
             None => self.types_of_kind(&job),
         };
+        self.check_queue(queue.as_deref()).map_err(invalid)?;
         let wanted = workers.unwrap_or(job.workers);
-        let workers = self.fitting(wanted, nodes, servers, &device_types).map_err(invalid)?;
+        let room = (&device_types[..], queue.as_deref());
+        let workers = self.fitting(wanted, nodes, servers, room).map_err(invalid)?;
         check_wishes(weight, deadline_s).map_err(invalid)?;
         let profiled = match &profile {
             Some(profile) => profiled::rates(profile, &job, task, &self.state.machine).map_err(invalid)?,
@@ -150,6 +156,8 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
             ways,
             profile_first,
             key,
+            queue,
+            user,
             job: job.into_job(),
         })
     }
@@ -191,13 +199,14 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         Ok(open)
     }
 
-    /// Numbers of workers that the job and the slots beside its servers' allow.
+    /// Numbers of workers that the job and the slots beside its servers' allow, by the types of slot that can hold it
+    /// and by its queue.
     fn fitting(
         &self,
         workers: WorkerRange,
         virtual_nodes: u32,
         servers: u32,
-        device_types: &[u16],
+        (device_types, queue): (&[u16], Option<&str>),
     ) -> Result<WorkerRange, InputError> {
         let widest = self.state.widest(device_types);
         if workers.min == 0 || workers.min > workers.max {
@@ -221,6 +230,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
             let hint = format!("choose at most {most}, for example with --min 1 --max {most}");
             return Err(InputError::new("workers", what).hint(hint));
         }
+        self.check_limit(workers.min.saturating_add(servers), device_types, queue)?;
         Ok(WorkerRange { min: workers.min, max: workers.max.min(most) })
     }
 
@@ -251,8 +261,9 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
             return Ok(Err(over(name, outcome)));
         };
         let (now, servers) = (record.workers(seen), record.fewest_servers());
-        let Submitted { job, device_types, .. } = record.submitted.as_ref();
-        let wanted = self.fitting(workers.unwrap_or(now), job.batch.virtual_nodes, servers, device_types);
+        let Submitted { job, device_types, queue, .. } = record.submitted.as_ref();
+        let room = (&device_types[..], queue.as_deref());
+        let wanted = self.fitting(workers.unwrap_or(now), job.batch.virtual_nodes, servers, room);
         let weight = weight.unwrap_or(seen.job.weight);
         let workers = match wanted {
             Ok(workers) if weight.is_finite() && weight > 0.0 && weight <= 1e6 => workers,
@@ -269,12 +280,12 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         Ok(Ok(Accepted::Job { job: id, created: false }))
     }
 
-    fn choose(&mut self, policy: String) -> Answered {
+    fn choose(&mut self, policy: String, by: String) -> Answered {
         if let Err(error) = self.options.registry.parse(&policy) {
             return Ok(Err(refused(RefusalKind::Invalid, error)));
         }
         if policy != self.state.policy {
-            self.write(Entry::PolicyChosen { policy, by: "its users".into() })?;
+            self.write(Entry::PolicyChosen { policy, by })?;
         }
         Ok(Ok(Accepted::Policy))
     }

@@ -11,7 +11,9 @@ use std::collections::BTreeSet;
 use bellwether_core::cluster::{JobId, JobView, NodeId};
 use bellwether_core::job::WorkerRange;
 use bellwether_core::policy::Changes;
+use bellwether_core::queue::QueuesFile;
 use bellwether_model::observed::Observed;
+use bellwether_sched::queues::History;
 use serde::{Deserialize, Serialize};
 
 use super::{Outcome, Submitted};
@@ -105,6 +107,20 @@ pub struct KeptState {
     /// numbers among the other fields of a line.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub down: Vec<(NodeId, String)>,
+    /// The queues that divide the slots.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queues: Option<KeptQueues>,
+}
+
+/// The queues that divide the slots.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct KeptQueues {
+    /// As they were described.
+    pub file: QueuesFile,
+    /// What each of them had of late.
+    pub history: History,
+    /// By queue and type of slot, what its jobs held after the last decision.
+    pub held: Vec<Vec<u32>>,
 }
 
 /// The slots that processes hold, and those that they held.

@@ -5,7 +5,7 @@ use std::iter::once;
 
 use bellwether_core::cluster::Allocation;
 
-use super::{DECISIONS_KEPT, LineError, Slots, State};
+use super::{DECISIONS_KEPT, LineError, Queues, Slots, State};
 use crate::ledger::{Entry, KeptJob, KeptState, Line, read_from};
 use crate::snapshot::DecisionState;
 
@@ -60,6 +60,7 @@ impl State {
             observed: self.belief.observed(),
             decided: self.decided,
             down: self.down.clone().into_iter().collect(),
+            queues: self.queues.as_ref().map(Queues::kept),
         }));
         once(opened).chain(jobs).chain(decisions).chain(once(rest))
     }
@@ -126,6 +127,7 @@ impl State {
             observed,
             decided,
             mut down,
+            queues,
         } = kept.clone();
         down.retain(|(node, _)| (node.0 as usize) < self.view.nodes.len());
         for (node, _) in &down {
@@ -141,6 +143,7 @@ impl State {
         (self.changes, self.unsettled) = (changes, unsettled);
         self.slots = Slots::from(&slots);
         self.belief.learn(|known| *known = observed);
+        self.queues = queues.and_then(|kept| Queues::restored(&kept, &self.view));
         self.is_restoring = false;
     }
 }

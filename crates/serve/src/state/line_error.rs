@@ -42,6 +42,9 @@ pub enum LineError {
         /// Its name.
         name: String,
     },
+    /// The queues that the line describes cannot be those of this machine.
+    #[error("{0}")]
+    Queues(String),
     /// The job is not in a state in which this can happen.
     #[error("{0}")]
     Job(&'static str),

@@ -95,7 +95,7 @@ impl Record {
             ways,
             switch: None,
             workers: is_open.then_some(workers),
-            queue: None,
+            queue: self.submitted.queue.clone(),
         };
         limit(&mut scheduled, workers, widest);
         scheduled.description.devices = scheduled.max_devices;

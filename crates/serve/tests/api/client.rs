@@ -137,8 +137,13 @@ impl Server {
     }
 
     pub(crate) fn events(&self, path: &str) -> Events {
+        self.events_of(&self.token, path)
+    }
+
+    /// The same with another token.
+    pub(crate) fn events_of(&self, token: &str, path: &str) -> Events {
         let mut stream = connect(self.address());
-        stream.write_all(self.text("GET", path, None).as_bytes()).unwrap();
+        stream.write_all(self.text_of(token, "GET", path, None).as_bytes()).unwrap();
         let mut reader = BufReader::new(stream);
         let (status, headers) = head(&mut reader);
         assert_eq!(status, 200);

@@ -35,6 +35,9 @@ fn operations(document: &Value) -> Vec<Operation<'_>> {
 fn server() -> (Server, Value) {
     let server = Server::start();
     server.fill(5);
+    // A user of a job's name, so that a path with it leads somewhere.
+    let user = serde_json::json!({ "name": "x-4", "role": "observe" });
+    assert_eq!(server.send("POST", "/v1/users", user).status, 201);
     let run = server.run("x-0");
     std::fs::write(
         run.join("metrics.jsonl"),

@@ -18,7 +18,7 @@ impl Server {
     }
 
     /// A request by the socket, without a token.
-    fn by_socket(&self, method: &str, path: &str, body: Option<&str>) -> Answer {
+    pub(crate) fn by_socket(&self, method: &str, path: &str, body: Option<&str>) -> Answer {
         let text = self.text(method, path, body).replace(&self.address().to_string(), "localhost");
         let authorization = format!("Authorization: Bearer {}\r\n", self.token);
         over_socket(&self.socket(), &text.replace(&authorization, ""))

@@ -125,6 +125,7 @@ impl Server {
             _ => Ok(Task { training_samples: 1000, bytes: 4096 }),
         };
         let options = ApiOptions {
+            users: Arc::default(),
             token: token.clone(),
             sessions: Arc::new(Sessions::default()),
             describe: Arc::new(describe),
@@ -181,6 +182,8 @@ impl Server {
 
 pub(crate) fn job(name: &str, folder: &Path) -> JobState {
     JobState {
+        queue: None,
+        user: None,
         name: name.into(),
         state: Phase::Queued,
         why: String::new(),
@@ -255,7 +258,7 @@ impl Table {
                     Ok(())
                 })
             }
-            Request::Suspend { job } => self.change(&job, |job| {
+            Request::Suspend { job, .. } => self.change(&job, |job| {
                 job.state = Phase::Suspended;
                 Ok(())
             }),
@@ -267,7 +270,11 @@ impl Table {
                 job.state = Phase::Cancelled;
                 Ok(())
             }),
-            Request::Choose { policy } => {
+            Request::Divide { queues, .. } => {
+                self.publish(|now| now.queues = queues.clone().map(Arc::new));
+                Ok(Reply::Queues(queues))
+            }
+            Request::Choose { policy, .. } => {
                 let parsed = Registry::built_in().parse(&policy);
                 parsed.map_err(|error| Refusal { kind: RefusalKind::Invalid, error })?;
                 self.publish(|now| Arc::make_mut(&mut now.cluster).policy.clone_from(&policy));
@@ -293,6 +300,7 @@ impl Table {
         }
         assert_eq!(asked.task.training_samples, 1000);
         let mut job = job(&name, &self.folder);
+        (job.queue, job.user) = (asked.queue, asked.user);
         (job.min_workers, job.max_workers, job.weight) = (workers.min, workers.max, asked.weight);
         job.deadline_s = asked.deadline_s.map(|deadline_s| 1e9 + deadline_s);
         let job = Arc::new(job);

@@ -14,3 +14,4 @@ mod loading;
 mod schema;
 mod statuses;
 mod streams;
+mod users;

@@ -286,6 +286,7 @@ fn an_engine_that_is_gone_is_said() {
     drop(asked);
     let (_sender, snapshots) = tokio::sync::watch::channel(server.now());
     let options = bellwether_serve::api::ApiOptions {
+        users: std::sync::Arc::default(),
         token: bellwether_serve::secret::Secret::parse(&server.token).unwrap(),
         sessions: std::sync::Arc::new(Sessions::default()),
         describe: std::sync::Arc::new(|_| {

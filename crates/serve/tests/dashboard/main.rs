@@ -196,7 +196,10 @@ fn jobs_are_steered_with_keys() {
     browser.press(ENTER);
     assert_eq!(browser.value("document.querySelector('#question').open"), false);
     let job = || "transformer".to_owned();
-    assert_eq!(stage.wishes(), [Request::Suspend { job: job() }, Request::Resume { job: job() }]);
+    assert_eq!(
+        stage.wishes(),
+        [Request::Suspend { job: job(), by: "its user".into() }, Request::Resume { job: job() }]
+    );
     browser.press("c");
     browser.press(&format!("{TAB}{ENTER}"));
     browser.until("document.querySelector('tr[data-job=transformer]').dataset.state === 'cancelled'");
@@ -274,7 +277,7 @@ fn a_policy_is_chosen_after_a_question() {
     // Another client chooses too.
     stage.publish(|snapshot| std::sync::Arc::make_mut(&mut snapshot.cluster).policy = "las:queues=2".into());
     browser.until("document.querySelector('#policy').value === 'las:queues=2'");
-    assert_eq!(stage.wishes(), [Request::Choose { policy: "srtf".into() }]);
+    assert_eq!(stage.wishes(), [Request::Choose { policy: "srtf".into(), by: "its user".into() }]);
     was_quiet(&browser, &stage);
 }
 

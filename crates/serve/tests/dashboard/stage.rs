@@ -148,7 +148,8 @@ impl Stage {
         let describe = Arc::new(|_: &_| Ok(Task { training_samples: 1, bytes: 1 }));
         let token = Secret::parse(&"5a".repeat(32)).unwrap();
         let registry = bellwether_sched::registry::Registry::built_in();
-        let options = ApiOptions { token, sessions: self.sessions.clone(), describe, registry };
+        let options =
+            ApiOptions { token, users: Arc::default(), sessions: self.sessions.clone(), describe, registry };
         let doors = Doors { socket: None, web: listener, security: Security::Sessions };
         let serving = serve(doors, self.engine.clone(), options).unwrap();
         self.address = serving.address();
@@ -202,14 +203,14 @@ impl Shown {
     fn grant(&self, request: Request) -> Result<Reply, Refusal> {
         self.wishes.lock().unwrap().push(request.clone());
         let (name, state) = match request {
-            Request::Choose { policy } => {
+            Request::Choose { policy, .. } => {
                 self.publish(|snapshot| Arc::make_mut(&mut snapshot.cluster).policy = policy.clone());
                 return Ok(Reply::Policy(policy));
             }
-            Request::Suspend { job } => (job, Phase::Suspended),
+            Request::Suspend { job, .. } => (job, Phase::Suspended),
             Request::Resume { job } => (job, Phase::Queued),
             Request::Cancel { job } => (job, Phase::Cancelled),
-            Request::Submit(_) | Request::Limit { .. } => {
+            Request::Submit(_) | Request::Limit { .. } | Request::Divide { .. } => {
                 let error = InputError::new("workers", "it is wider than the machine").hint("give 4 at most");
                 return Err(Refusal { kind: RefusalKind::Invalid, error });
             }
@@ -252,6 +253,8 @@ fn cluster() -> ClusterState {
 /// A job that waits.
 fn job(name: &str, folder: &Path) -> JobState {
     JobState {
+        queue: None,
+        user: None,
         name: name.into(),
         state: Phase::Queued,
         why: String::new(),

@@ -52,7 +52,7 @@ fn history(folder: &Path) -> PathBuf {
     daemon.until("one trains", |d| d.job("test-1").state == Phase::Running);
     daemon.finish(0);
     daemon.until("the third starts", |d| d.wanted(2) == Some(1));
-    daemon.ask(Request::Suspend { job: "test-2".into() }).unwrap();
+    daemon.ask(Request::Suspend { job: "test-2".into(), by: "its user".into() }).unwrap();
     daemon.stop();
     ledger
 }

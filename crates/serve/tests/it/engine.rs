@@ -22,7 +22,7 @@ use bellwether_serve::ledger::{Entry, FileStore, Keep, Store, Task, read};
 use bellwether_serve::machine::Machine;
 use bellwether_serve::request::{Refusal, RefusalKind, Reply, Request, Submission};
 use bellwether_serve::runner::{JobRunner, Processes, Report, Wanted};
-use bellwether_serve::snapshot::{JobState, Phase};
+use bellwether_serve::snapshot::{ClusterState, JobState, Phase};
 use bellwether_serve::state::{LineError, State};
 use tokio::sync::mpsc;
 
@@ -179,9 +179,14 @@ impl Daemon {
         self.ends.engine.now().jobs.iter().map(|(name, job)| (name.clone(), job.state)).collect()
     }
 
+    /// The slots and who decides.
+    pub(crate) fn cluster(&self) -> Arc<ClusterState> {
+        self.ends.engine.now().cluster.clone()
+    }
+
     /// The policy that decides.
     pub(crate) fn policy(&self) -> String {
-        self.ends.engine.now().cluster.policy.clone()
+        self.cluster().policy.clone()
     }
 
     pub(crate) fn stop(self) {
@@ -196,6 +201,7 @@ pub(crate) fn options(folder: &Path, policy: Option<&str>, slots: u32) -> Option
         ledger: folder.join("ledger.jsonl"),
         machine: Some(Machine::slots(slots)),
         policy: policy.map(Into::into),
+        queues: None,
         registry: Registry::built_in(),
         time_scale: None,
         retries: 2,
@@ -230,6 +236,8 @@ pub(crate) fn submission(name: &str, workers: &str) -> Submission {
         servers: None,
         profile_first: false,
         key: None,
+        queue: None,
+        user: None,
     }
 }
 
@@ -269,7 +277,7 @@ fn users_suspend_resume_cancel_and_change_limits() {
     daemon.trains(0, 2);
     daemon.until("it trains", |d| d.job("a").state == Phase::Running);
     let a = || "a".to_owned();
-    daemon.ask(Request::Suspend { job: a() }).unwrap();
+    daemon.ask(Request::Suspend { job: a(), by: "its user".into() }).unwrap();
     daemon.until("a leaves", |d| d.wanted(0) == Some(0));
     daemon.until("clients see that", |d| d.job("a").state == Phase::Stopping);
     assert_eq!(daemon.wanted(1), None, "b waits until a's processes are gone");
@@ -288,7 +296,7 @@ fn users_suspend_resume_cancel_and_change_limits() {
     daemon.until("b was cancelled", |d| d.job("b").state == Phase::Cancelled);
     daemon.finish(0);
     daemon.until("a is done", |d| d.job("a").state == Phase::Finished);
-    let refusal = daemon.ask(Request::Suspend { job: a() }).unwrap_err();
+    let refusal = daemon.ask(Request::Suspend { job: a(), by: "its user".into() }).unwrap_err();
     assert_eq!(refusal.kind, RefusalKind::Conflict);
     daemon.stop();
 }
@@ -358,8 +366,8 @@ fn bad_wishes_change_nothing() {
     assert_eq!(daemon.submit("wide", "3..8").unwrap_err().kind, RefusalKind::Invalid);
     assert_eq!(daemon.submit("../etc", "1").unwrap_err().kind, RefusalKind::Invalid);
     assert_eq!(daemon.submit("many", "1..9").unwrap_err().kind, RefusalKind::Invalid);
-    assert_eq!(kind(Request::Suspend { job: "b".into() }), RefusalKind::Unknown);
-    assert_eq!(kind(Request::Choose { policy: "fivo".into() }), RefusalKind::Invalid);
+    assert_eq!(kind(Request::Suspend { job: "b".into(), by: "its user".into() }), RefusalKind::Unknown);
+    assert_eq!(kind(Request::Choose { policy: "fivo".into(), by: "its user".into() }), RefusalKind::Invalid);
     let text = std::fs::read_to_string(folder.path().join("ledger.jsonl")).unwrap();
     assert_eq!(text.matches("\"submitted\"").count(), 1);
     let twice = Submission { key: Some("k".into()), name: None, ..submission("x", "1") };
@@ -385,7 +393,8 @@ fn a_policy_of_ones_own_decides_and_is_offered() {
     let daemon = Daemon::start_as(own, SystemClock::new().unwrap(), store);
     daemon.submit("a", "2").unwrap();
     daemon.until("it starts", |d| d.wanted(0) == Some(2));
-    let chosen = |policy: &str| daemon.ask(Request::Choose { policy: policy.into() }).is_ok();
+    let chosen =
+        |policy: &str| daemon.ask(Request::Choose { policy: policy.into(), by: "its user".into() }).is_ok();
     assert!(chosen("srtf") && chosen("mine") && !chosen("another"));
     daemon.stop();
     // A daemon that does not know it refuses to begin.
@@ -420,7 +429,7 @@ fn a_kill_by_policy_is_no_failure_of_the_job() {
         daemon.until("it starts", |d| d.wanted(0) == Some(2));
         daemon.trains(0, 2);
         daemon.until("it trains", |d| d.job("a").state == Phase::Running);
-        daemon.ask(Request::Suspend { job: "a".into() }).unwrap();
+        daemon.ask(Request::Suspend { job: "a".into(), by: "its user".into() }).unwrap();
         daemon.until("it should leave", |d| d.wanted(0) == Some(0));
         daemon.report(killed());
         daemon.until("it is suspended", |d| d.job("a").state == Phase::Suspended);
@@ -451,7 +460,7 @@ fn a_daemon_that_comes_back_takes_everything_up() {
     daemon.submit("c", "1").unwrap();
     daemon.until("two run", |d| d.wanted(2) == Some(1));
     daemon.trains(0, 1);
-    daemon.ask(Request::Choose { policy: "priority".into() }).unwrap();
+    daemon.ask(Request::Choose { policy: "priority".into(), by: "its user".into() }).unwrap();
     daemon.stop();
     // The daemon died in the middle of a line.
     let ledger = folder.path().join("ledger.jsonl");

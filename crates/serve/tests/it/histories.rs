@@ -44,6 +44,11 @@ pub(crate) fn is_cluster(seed: u64) -> bool {
     seed % 6 == 4
 }
 
+/// Whether queues divide the slots from the beginning; users may change that in these.
+pub(crate) fn has_queues(seed: u64) -> bool {
+    seed % 4 == 1
+}
+
 /// One node, two equal ones (some of them a cluster's), or a fast and a slow one, in turn; some slots have little
 /// memory.
 fn machine(seed: u64) -> Machine {
@@ -105,6 +110,7 @@ fn one_daemon(seed: u64, folder: &std::path::Path, shared: &Shared, is_last: boo
         machine: is_new.then(|| machine(seed)),
         // Also where the line that chose one was lost.
         policy: Some(policy.into()).filter(|_| knows_no_policy),
+        queues: (is_new && has_queues(seed)).then(|| users::queues(seed)),
         registry: Registry::built_in(),
         time_scale: None,
         retries: CRASHES_MAX,

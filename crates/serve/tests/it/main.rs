@@ -5,3 +5,4 @@
 mod compaction;
 mod engine;
 mod histories;
+mod queues;

@@ -32,14 +32,21 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Jobs that have ended in a table, unless more are asked for.
 const ENDED: usize = 20;
 
-const TITLES: [&str; 9] =
-    ["JOB", "STATE", "WORKERS", "STEP", "LOSS", "EXAMPLES/S (PREDICTED)", "ENDS", "PRIORITY", "AGE"];
+const TITLES: [&str; 10] =
+    ["JOB", "QUEUE", "STATE", "WORKERS", "STEP", "LOSS", "EXAMPLES/S (PREDICTED)", "ENDS", "PRIORITY", "AGE"];
 
 /// Columns that a narrow terminal does without, the first one first.
-const SPARE: [&str; 6] = ["PRIORITY", "EXAMPLES/S (PREDICTED)", "ENDS", "AGE", "LOSS", "WORKERS"];
+const SPARE: [&str; 7] = ["PRIORITY", "EXAMPLES/S (PREDICTED)", "ENDS", "AGE", "LOSS", "QUEUE", "WORKERS"];
+
+/// Where queue and state stand in a row.
+const QUEUE: usize = 1;
+const STATE: usize = 2;
 
 #[derive(Debug, Args)]
 pub(crate) struct JobsArguments {
+    /// Only those of this queue, and of the queues below it
+    #[arg(long, value_name = "QUEUE")]
+    pub(crate) queue: Option<String>,
     /// Only those in this state
     #[arg(long, value_name = "STATE", value_parser = states())]
     pub(crate) state: Option<String>,
@@ -126,6 +133,7 @@ impl Listed {
         let cells = match self {
             Listed::Served(job) => [
                 job.name.clone(),
+                job.queue.clone().unwrap_or_else(nothing),
                 self.state().into(),
                 words::workers(job),
                 words::steps(job),
@@ -137,6 +145,7 @@ impl Listed {
             ],
             Listed::ByHand(view) => [
                 view.run.clone(),
+                nothing(),
                 by_hand::state(view),
                 view.workers.to_string(),
                 by_hand::steps(view),
@@ -217,6 +226,15 @@ fn look(arguments: &JobsArguments, printer: &Printer) -> Result<Seen, Failure> {
         let by_hand = runs.iter().filter(|run| !served.contains(&run.name));
         jobs.extend(by_hand.map(RunView::of).map(Listed::ByHand));
     }
+    if let Some(queue) = &arguments.queue {
+        let below = format!("{queue}/");
+        jobs.retain(|job| match job {
+            Listed::Served(job) => {
+                job.queue.as_ref().is_some_and(|own| own == queue || own.starts_with(&below))
+            }
+            Listed::ByHand(_) => false,
+        });
+    }
     if let Some(state) = &arguments.state {
         jobs.retain(|job| job.state() == state);
     }
@@ -250,11 +268,16 @@ fn table(seen: &Seen, printer: &Printer) -> String {
     let mut rows = vec![TITLES.map(String::from).to_vec()];
     rows.extend(seen.jobs.iter().map(|job| {
         let mut row = job.row(now_s);
-        if let Some(colour) = colour(&row[1]) {
-            row[1] = printer.painted(&row[1], colour);
+        if let Some(colour) = colour(&row[STATE]) {
+            row[STATE] = printer.painted(&row[STATE], colour);
         }
         row
     }));
+    if seen.cluster.as_ref().is_none_or(|cluster| cluster.queues.is_empty()) {
+        for row in &mut rows {
+            row.remove(QUEUE);
+        }
+    }
     text.push_str(&fitted(rows, &SPARE, width()));
     if seen.hidden > 0 {
         text.push_str(&format!(

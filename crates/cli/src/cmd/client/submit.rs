@@ -40,6 +40,9 @@ pub(crate) struct SubmitArguments {
     /// Its share against those of others; the policy `priority` puts the highest first
     #[arg(long, value_name = "W", default_value_t = 1.0, value_parser = weight)]
     pub(crate) priority: f64,
+    /// Its queue, where the daemon's slots are divided (`bellwether queues` lists them) [default: default]
+    #[arg(long, value_name = "QUEUE")]
+    pub(crate) queue: Option<String>,
     /// By when it should be done: within a time, or at a moment such as 2026-11-21T18:00:00Z
     #[arg(long, value_name = "TIME")]
     pub(crate) deadline: Option<Deadline>,
@@ -222,6 +225,7 @@ fn send(
         protocols: arguments.protocols.clone(),
         servers: arguments.servers.map(Workers),
         profile_first: arguments.profile_first,
+        queue: arguments.queue.clone(),
         key: Some(key),
         ..Submit::default()
     };

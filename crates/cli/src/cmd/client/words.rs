@@ -87,6 +87,12 @@ pub(super) fn facts(job: &JobState, now_s: f64) -> Vec<(&'static str, String)> {
     let mut rows = vec![("job", job.name.clone())];
     let why = if job.why.is_empty() { String::new() } else { format!(": {}", job.why) };
     rows.push(("state", format!("{}{why}", job.state.name())));
+    if let Some(queue) = &job.queue {
+        rows.push(("queue", queue.clone()));
+    }
+    if let Some(user) = &job.user {
+        rows.push(("user", user.clone()));
+    }
     let (now, allowed) =
         (format!("{} of {} that the policy gave it", job.workers, job.target_workers), limits(job));
     rows.push(("workers", if job.state.has_ended() { allowed } else { format!("{now}, {allowed} allowed") }));

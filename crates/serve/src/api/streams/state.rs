@@ -1,5 +1,6 @@
 //! What changed between two snapshots, as events.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,8 +10,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::time::sleep;
 
+use super::super::access::Caller;
 use super::super::call::Call;
 use super::super::failure::Failure;
+use super::super::scope;
 use super::{Gone, send, stream};
 use crate::snapshot::{ClusterState, DecisionState, JobState, Snapshot, Span};
 
@@ -27,29 +30,35 @@ pub(in super::super) struct StateEvent<'s> {
     /// Grows with every change.
     version: u64,
     /// The slots and who decides.
-    cluster: &'s ClusterState,
+    cluster: Cow<'s, ClusterState>,
     /// Jobs that are new or changed, in order of submission.
     jobs: Vec<&'s JobState>,
     /// Decisions that are new or of which more is known, oldest first.
-    decisions: Vec<&'s DecisionState>,
+    decisions: Vec<Cow<'s, DecisionState>>,
     /// Spans that are new or have ended; node, slot and start tell them apart.
     spans: Vec<&'s Span>,
 }
 
-/// What is different in `now`; everything that matters where there is no `before`.
-fn changes<'s>(before: Option<&Snapshot>, now: &'s Snapshot) -> StateEvent<'s> {
-    let (jobs, decisions, spans) = match before {
-        None => (first_jobs(now), now.decisions.iter().collect(), now.spans.iter().collect()),
+/// What is different in `now`, as far as the caller sees it; everything that matters where there is no `before`.
+fn changes<'s>(before: Option<&Snapshot>, now: &'s Snapshot, caller: &Caller) -> StateEvent<'s> {
+    let (mut jobs, decisions, mut spans) = match before {
+        None => (first_jobs(now, caller), now.decisions.iter().collect(), now.spans.iter().collect()),
         Some(before) => {
             (changed_jobs(before, now), changed_decisions(before, now), changed_spans(before, now))
         }
     };
-    StateEvent { version: now.version, cluster: &now.cluster, jobs, decisions, spans }
+    if caller.is_limited() {
+        jobs.retain(|job| caller.sees(job));
+        spans.retain(|span| scope::sees(now, caller, &span.job));
+    }
+    let decisions = decisions.into_iter().map(|decision| scope::decision(now, caller, decision)).collect();
+    StateEvent { version: now.version, cluster: scope::cluster(now, caller), jobs, decisions, spans }
 }
 
-fn first_jobs(now: &Snapshot) -> Vec<&JobState> {
+fn first_jobs<'s>(now: &'s Snapshot, caller: &Caller) -> Vec<&'s JobState> {
     let mut ended = 0;
     let newest = now.order.iter().rev().filter_map(|name| now.jobs.get(name));
+    let newest = newest.filter(|job| caller.sees(job));
     let mut jobs: Vec<&JobState> = newest
         .filter(|job| {
             ended += usize::from(job.state.has_ended());
@@ -91,11 +100,12 @@ fn changed_spans<'s>(before: &Snapshot, now: &'s Snapshot) -> Vec<&'s Span> {
 
 pub(in super::super) async fn events(call: Call) -> Result<Response, Failure> {
     let mut snapshots = call.api.engine.snapshots.clone();
+    let caller = call.caller.clone();
     Ok(stream(&call, move |sender| async move {
         let mut before: Option<Arc<Snapshot>> = None;
         loop {
             let now = snapshots.borrow_and_update().clone();
-            send(&sender, "state", &changes(before.as_deref(), &now)).await?;
+            send(&sender, "state", &changes(before.as_deref(), &now, &caller)).await?;
             before = Some(now);
             sleep(PACE).await;
             // Without the engine nothing changes any more.

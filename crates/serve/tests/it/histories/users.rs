@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bellwether_core::job::{CheckedJob, SyncPolicy, WorkerRange};
 use bellwether_core::parse;
 use bellwether_core::profile::Profile;
+use bellwether_core::queue::QueuesFile;
 use bellwether_serve::ledger::Task;
 use bellwether_serve::request::{Refusal, Reply, Request, Submission};
 use serde_json::{Value, json};
@@ -32,6 +33,23 @@ pub(crate) struct Users {
     /// Names that were asked to be cancelled, whether that was answered or not.
     pub(crate) cancelled: BTreeSet<String>,
     template: Option<CheckedJob>,
+    /// Whether their daemon has queues.
+    has_queues: bool,
+}
+
+/// One of two ways to divide the slots among two queues and the default one.
+pub(super) fn queues(which: u64) -> QueuesFile {
+    let text = match which % 2 {
+        0 => {
+            "half_life = \"100s\"\n[[queues]]\nname = \"a\"\nguarantee = \"50%\"\n\
+            [[queues]]\nname = \"b\"\nguarantee = \"25%\"\nlimit = \"75%\"\nweight = 2\n"
+        }
+        _ => {
+            "[[queues]]\nname = \"a\"\nguarantee = \"25%\"\n[[queues]]\nname = \"b\"\n\
+            [[queues]]\nname = \"default\"\nguarantee = \"25%\"\n"
+        }
+    };
+    parse::document(text, "test").expect("a file of queues")
 }
 
 fn protocol(word: &str) -> SyncPolicy {
@@ -58,6 +76,16 @@ pub(super) fn profile(peak_resident_bytes: u64) -> Box<Profile> {
 }
 
 impl Users {
+    pub(crate) fn new(has_queues: bool) -> Users {
+        Users { has_queues, ..Users::default() }
+    }
+
+    /// One of the queues, or none.
+    fn queue(&self, random: &mut Random) -> Option<String> {
+        let queues = if self.has_queues { ["a", "b"].as_slice() } else { &[] };
+        queues.get(random.below(3) as usize).map(ToString::to_string)
+    }
+
     fn job(&mut self) -> CheckedJob {
         let text = "name = \"job\"\nsteps = 100\n[model]\nkind = \"synthetic\"\nstep_time = \"10ms\"\nparameters = \"1KiB\"\n\
             [data]\nkind = \"indices\"\nsamples = 800\n[batch]\nsize = 8\nvirtual_nodes = 8\n\
@@ -91,15 +119,25 @@ impl Users {
                     servers: is_open.then(|| servers(1 + random.below(2) as u32)),
                     profile_first: !is_open && random.below(3) == 0,
                     key: Some(format!("key-{number}")),
+                    queue: self.queue(random),
+                    user: None,
                 }))
             }
-            0 | 4 => Request::Suspend { job: name(random, self.sent) },
+            0 | 4 => Request::Suspend { job: name(random, self.sent), by: "its user".into() },
             1 | 5 | 6 => Request::Resume { job: name(random, self.sent) },
             7 if self.sent > 2 => Request::Cancel { job: name(random, self.sent) },
             2 | 8 => {
                 Request::Limit { job: name(random, self.sent), workers: Some(range(random)), weight: None }
             }
-            _ => Request::Choose { policy: POLICIES[random.below(POLICIES.len() as u64) as usize].into() },
+            _ if self.has_queues && random.below(2) == 0 => {
+                let which = random.below(3);
+                let queues = (which < 2).then(|| queues(which));
+                Request::Divide { queues, by: "an operator".into() }
+            }
+            _ => Request::Choose {
+                policy: POLICIES[random.below(POLICIES.len() as u64) as usize].into(),
+                by: "an operator".into(),
+            },
         }
     }
 

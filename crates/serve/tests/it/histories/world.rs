@@ -13,10 +13,10 @@ use bellwether_serve::snapshot::JobState;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::disk::Disk;
-use super::is_cluster;
 use super::replay::Followed;
 use super::runs::{Post, Run};
 use super::users::Users;
+use super::{has_queues, is_cluster};
 use bellwether_testkit::Random;
 
 pub(crate) const STEPS: u64 = 100;
@@ -75,7 +75,7 @@ impl Shared {
         let world = World {
             random: Random(seed),
             disk: Disk::default(),
-            users: Users::default(),
+            users: Users::new(has_queues(seed)),
             followed: Followed::default(),
             is_misled: false,
             shown: BTreeMap::new(),
