@@ -26,12 +26,13 @@ macro_rules! asset {
 }
 
 /// The page's files; the page itself is the first.
-pub const ASSETS: [Asset; 17] = [
+pub const ASSETS: [Asset; 19] = [
     asset!("index.html", "text/html; charset=utf-8"),
     asset!("dashboard.css", "text/css; charset=utf-8"),
     asset!("icon.svg", "image/svg+xml"),
     asset!("api.js", SCRIPT),
     asset!("charts.js", SCRIPT),
+    asset!("configuration.js", SCRIPT),
     asset!("dashboard.js", SCRIPT),
     asset!("decisions.js", SCRIPT),
     asset!("detail.js", SCRIPT),
@@ -41,6 +42,7 @@ pub const ASSETS: [Asset; 17] = [
     asset!("news.js", SCRIPT),
     asset!("overview.js", SCRIPT),
     asset!("page.js", SCRIPT),
+    asset!("queues.js", SCRIPT),
     asset!("slots.js", SCRIPT),
     asset!("store.js", SCRIPT),
     asset!("words.js", SCRIPT),

@@ -15,7 +15,7 @@ mod reports;
 mod requests;
 mod ways;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -135,6 +135,8 @@ pub struct Engine<C, T = SystemClock> {
     /// For faults that show before the runner is asked.
     faults: mpsc::UnboundedSender<Report>,
     live: BTreeMap<JobId, Live>,
+    /// Jobs of which processes were told something, and not heard that they are gone.
+    ordered: BTreeSet<JobId>,
     clock: T,
     inbox: Inbox,
     answers: Vec<Answer>,
@@ -164,6 +166,7 @@ enum Accepted {
     Job { job: JobId, created: bool },
     Policy,
     Queues,
+    Description(JobId),
 }
 
 /// The ends of the channels to an engine.
@@ -232,6 +235,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
             runner: runner(reporter.clone()),
             faults: reporter.clone(),
             live: BTreeMap::new(),
+            ordered: BTreeSet::new(),
             answers: Vec::new(),
             policies: 0,
             asked: None,
@@ -377,6 +381,10 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         for Answer { to, what } in std::mem::take(&mut self.answers) {
             let reply = match what {
                 Accepted::Policy => Some(Reply::Policy(self.state.policy.clone())),
+                Accepted::Description(job) => {
+                    let record = self.state.jobs.get(&job);
+                    record.map(|record| Reply::Description(Box::new(record.submitted.job.clone())))
+                }
                 Accepted::Queues => {
                     Some(Reply::Queues(self.state.queues.as_ref().map(|queues| queues.file.clone())))
                 }
@@ -404,8 +412,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
     /// How far the running jobs are, for the policy.
     fn progress(&self) -> Vec<Progress> {
         let scale = self.state.time_scale;
-        let running = self.state.view.jobs.iter().filter(|(_, seen)| seen.is_running());
-        let progress = running.filter_map(|(id, _)| {
+        let progress = self.state.active.holding.iter().filter_map(|id| {
             let (live, record) = (self.live.get(id)?, self.state.jobs.get(id)?);
             let done = live.step? as f64 * record.submitted.job.batch.size as f64;
             let rate = live.examples_per_s.filter(|_| record.training > 0).map(|rate| rate / scale);

@@ -1,7 +1,7 @@
 //! What clients ask of the engine, and what it answers.
 
 use bellwether_core::InputError;
-use bellwether_core::job::{CheckedJob, SyncPolicy, WorkerRange};
+use bellwether_core::job::{CheckedJob, Job, SyncPolicy, WorkerRange};
 use bellwether_core::prediction::ProfiledRate;
 use bellwether_core::profile::Profile;
 use bellwether_core::queue::QueuesFile;
@@ -48,6 +48,11 @@ pub enum Request {
         policy: String,
         /// Who asks.
         by: String,
+    },
+    /// Tell what a job was submitted as.
+    Describe {
+        /// Its name.
+        job: String,
     },
     /// Let other queues divide the slots from now on, or none.
     Divide {
@@ -103,6 +108,8 @@ pub enum Reply {
     },
     /// The policy that decides from now on.
     Policy(String),
+    /// The job file of a job, as it was accepted.
+    Description(Box<Job>),
     /// The queues that divide the slots from now on.
     Queues(Option<QueuesFile>),
 }

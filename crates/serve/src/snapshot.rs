@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bellwether_core::queue::QueuesFile;
+use rpds::{RedBlackTreeMapSync, VectorSync};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -17,10 +18,10 @@ pub struct Snapshot {
     pub version: u64,
     /// The slots and who decides.
     pub cluster: Arc<ClusterState>,
-    /// Jobs by name, those that ended included.
-    pub jobs: BTreeMap<String, Arc<JobState>>,
+    /// Jobs by name, those that ended included. A copy costs nothing, and a change what it changes.
+    pub jobs: RedBlackTreeMapSync<String, Arc<JobState>>,
     /// Names in the order of submission.
-    pub order: Arc<Vec<String>>,
+    pub order: VectorSync<String>,
     /// The last decisions, oldest first.
     pub decisions: Arc<Vec<DecisionState>>,
     /// Who held which slot when: all that is held now, and the last that were, oldest first.

@@ -3,6 +3,7 @@
 //! Two things are kept apart. The *view* is what was decided: policies see it. The *slots* are what processes hold;
 //! they follow the view as soon as processes start and leave.
 
+mod active;
 mod clock;
 mod decided;
 mod kept;
@@ -26,6 +27,7 @@ pub use crate::ledger::{End, Held, Record};
 use crate::ledger::{Entry, Line, Outcome, Progress, Submitted};
 use crate::machine::Machine;
 use crate::snapshot::DecisionState;
+pub use active::Active;
 pub(crate) use kept::RESTORING;
 pub use line_error::LineError;
 pub use queues::Queues;
@@ -83,6 +85,8 @@ pub struct State {
     pub decisions_changed: bool,
     /// Jobs that something was said of since this was last emptied.
     pub touched: BTreeSet<JobId>,
+    /// Jobs that hold slots by the last decision, and those that are cancelled and have not ended.
+    pub active: Active,
     /// Whether the last of the lines that a compaction kept is still to come.
     pub is_restoring: bool,
 }
@@ -126,6 +130,7 @@ impl State {
             numbers: BTreeMap::new(),
             decisions_changed: false,
             touched: BTreeSet::new(),
+            active: Active::default(),
             is_restoring: matches!(line.entry, Entry::Compacted { .. }),
             machine: machine.clone(),
         })
@@ -158,6 +163,7 @@ impl State {
         }
         let before_s = std::mem::replace(&mut self.now_s, line.time_s);
         let applied = self.take(line);
+        self.sort_touched();
         if applied.is_err() {
             self.now_s = before_s;
         }
@@ -222,7 +228,7 @@ impl State {
     }
 
     fn known(&mut self, job: JobId) -> Result<&mut Record, LineError> {
-        self.touched.insert(job);
+        self.touch(job);
         self.jobs.get_mut(&job).ok_or(LineError::UnknownJob(job))
     }
 
@@ -230,35 +236,6 @@ impl State {
     fn seen_mut(&mut self, job: JobId) -> Option<&mut JobView> {
         let away = self.jobs.get_mut(&job).and_then(|record| record.away.as_mut());
         away.or_else(|| self.view.jobs.get_mut(&job))
-    }
-
-    /// A fresh policy knows nothing.
-    fn begin_policy(&mut self) {
-        self.follow_queues();
-        self.policies += 1;
-        self.changes.clear();
-        self.changes.arrived.extend(self.view.jobs.keys());
-    }
-
-    /// Nothing is known of processes any more.
-    fn unsettle(&mut self) {
-        let now_s = self.now_s;
-        let running = self.view.jobs.iter().filter(|(_, seen)| seen.is_running());
-        for (job, before) in running.map(|(job, seen)| (*job, seen.allocation.clone())).collect::<Vec<_>>() {
-            self.view.release(&before);
-            if let Some(seen) = self.view.jobs.get_mut(&job) {
-                seen.allocation = Allocation::none();
-            }
-            self.settle(job, &before);
-        }
-        for (job, record) in self.jobs.iter_mut().filter(|(_, record)| record.end.is_none()) {
-            record.leaving = true;
-            record.hold(0, now_s);
-            self.slots.free(*job, now_s);
-            self.unsettled.insert(*job);
-            self.touched.insert(*job);
-        }
-        self.begin_policy();
     }
 
     fn submitted(&mut self, submitted: &Submitted) -> Result<(), LineError> {
@@ -447,7 +424,7 @@ impl State {
     }
 
     fn arrive(&mut self, job: JobId, seen: JobView) {
-        self.touched.insert(job);
+        self.touch(job);
         self.view.jobs.insert(job, seen);
         self.changes.arrived.push(job);
     }

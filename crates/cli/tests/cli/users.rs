@@ -40,8 +40,11 @@ fn all_files(folder: &std::path::Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
 /// The queues, as commands show and refuse them.
 fn shows_queues(scene: &Scene) {
     let queues = json(scene.call(&["queues", "--format", "json"]));
-    let of = |name: &str| queues.as_array().unwrap().iter().find(|one| one["name"] == name).cloned().unwrap();
-    assert_eq!(of("vision")["slots"][0]["guaranteed"], 1);
+    let of = |name: &str| {
+        let named = |one: &&Value| one["name"] == name;
+        queues.as_array().and_then(|all| all.iter().find(named)).cloned().expect("the queue is there")
+    };
+    assert_eq!(of("vision")["slots"][0]["guaranteed"], 2);
     assert_eq!(
         (&of("speech")["slots"][0]["limit"], &of("speech")["jobs"]["finished"]),
         (&1.into(), &1.into())
@@ -56,26 +59,17 @@ fn shows_queues(scene: &Scene) {
 fn users_submit_to_their_queues_and_do_not_see_those_of_others() {
     let scene: Scene = jobs::momentum().scene();
     scene.write("queues.toml", QUEUES);
-    let daemon = Served::start(
-        &scene,
-        &[
-            "--policy",
-            "fair",
-            "--slots",
-            "2",
-            "--https",
-            "--queues",
-            scene.path("queues.toml").to_str().unwrap(),
-        ],
-    );
+    let daemon =
+        Served::start(&scene, &["--policy", "fair", "--slots", "4", "--https", "--queues", "queues.toml"]);
     wait_for(|| "no word".into(), || Some(daemon.stdout()).filter(|text| text.contains("dashboard")));
     let said = well(scene.call(&["users", "add", "alice", "--role", "submit", "--queue", "vision"]));
     assert!(said.contains("alice.connection.json"), "{said}");
     well(scene.call(&["users", "add", "bob", "--role", "observe", "--queue", "speech", "-o", "bob.json"]));
     let file = scene.path("alice.connection.json");
-    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
-    let token = serde_json::from_slice::<Value>(&std::fs::read(&file).unwrap()).unwrap()["token"].clone();
-    let token = token.as_str().expect("text").to_owned();
+    assert_eq!(std::fs::metadata(&file).expect("it is there").permissions().mode() & 0o777, 0o600);
+    let text = std::fs::read(&file).expect("it is there");
+    let connection: Value = serde_json::from_slice(&text).expect("JSON");
+    let token = connection["token"].as_str().expect("text").to_owned();
     assert!(!said.contains(&token));
     // A second one would need another file, and leaves this one.
     scene.call(&["users", "add", "alice", "--role", "observe"]).refused_with(&["alice.connection.json"]);

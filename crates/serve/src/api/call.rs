@@ -53,9 +53,7 @@ impl Call {
     pub(super) async fn ask_for_job(&self, request: Request) -> Result<(Arc<JobState>, bool), Failure> {
         match self.ask(request).await? {
             Reply::Job { job, created } => Ok((job, created)),
-            Reply::Policy(_) | Reply::Queues(_) => {
-                Err(Failure::unavailable("the engine answered another question"))
-            }
+            _ => Err(Failure::unavailable("the engine answered another question")),
         }
     }
 
@@ -86,15 +84,9 @@ pub(super) async fn blocking<T: Send + 'static>(
 fn no_job(snapshot: &Snapshot, name: &str, caller: &Caller) -> Failure {
     let what = format!("there is no job `{}`", echo(name));
     let failure = Failure::new(StatusCode::NOT_FOUND, "path, `{name}`", what);
-    let is_seen = |name: &String| snapshot.jobs.get(name).is_some_and(|job| caller.sees(job));
-    let seen;
-    let names = if caller.is_limited() {
-        seen = snapshot.order.iter().filter(|name| is_seen(name)).cloned().collect();
-        &seen
-    } else {
-        &*snapshot.order
-    };
-    match bellwether_core::parse::nearest(name, names) {
+    let is_seen = |name: &&String| snapshot.jobs.get(*name).is_some_and(|job| caller.sees(job));
+    let names: Vec<String> = snapshot.order.iter().filter(is_seen).cloned().collect();
+    match bellwether_core::parse::nearest(name, &names) {
         Some(near) => failure.hint(format!("did you mean `{near}`? GET /v1/jobs lists all")),
         None => failure.hint("GET /v1/jobs lists all"),
     }

@@ -17,7 +17,7 @@ use super::call::{Call, blocking, json};
 use super::curve;
 use super::failure::{Failure, echo};
 use super::users::User;
-use crate::request::{Request, Submission};
+use crate::request::{Reply, Request, Submission};
 use crate::snapshot::{JobState, Phase, Snapshot};
 
 /// Most bytes of a client's own word for a submission.
@@ -50,25 +50,26 @@ fn select<'s>(snapshot: &'s Snapshot, query: &Query, caller: &Caller) -> Result<
     });
     let (after, newest) = (after.transpose()?, query.text("order") == Some("newest"));
     let limit = query.whole("limit");
+    let is_asked = |job: &&Arc<JobState>| state.is_none_or(|state| job.state == state) && caller.sees(job);
     let count = snapshot.order.len();
-    let (mut jobs, mut total, mut more) = (Vec::new(), 0, false);
-    for step in 0..count {
-        let place = if newest { count - 1 - step } else { step };
-        let Some(job) = snapshot.jobs.get(&snapshot.order[place]) else { continue };
-        if state.is_some_and(|state| job.state != state) || !caller.sees(job) {
-            continue;
-        }
-        total += 1;
-        if after.is_some_and(|after| if newest { place >= after } else { place <= after }) {
-            continue;
-        }
-        if jobs.len() < limit {
-            jobs.push(&**job);
-        } else {
-            more = true;
-        }
-    }
+    let places = match (newest, after) {
+        (false, after) => after.map_or(0, |after| after + 1)..count,
+        (true, after) => 0..after.unwrap_or(count),
+    };
+    let at = |place: usize| snapshot.jobs.get(&snapshot.order[place]);
+    let place_of = |step: usize| if newest { places.end - 1 - step } else { places.start + step };
+    let following = (0..places.len()).filter_map(|step| at(place_of(step))).filter(is_asked);
+    // One more than asked for tells whether there are more.
+    let mut jobs: Vec<&JobState> = following.take(limit + 1).map(|job| &**job).collect();
+    let more = jobs.len() > limit;
+    jobs.truncate(limit);
     let next = jobs.last().filter(|_| more).map(|job| job.name.as_str());
+    // How many jobs are in each state is known; of those that only some callers see, it is counted.
+    let total = match state {
+        _ if caller.is_limited() => snapshot.jobs.values().filter(is_asked).count() as u64,
+        Some(state) => snapshot.cluster.jobs.get(&state).copied().unwrap_or(0),
+        None => count as u64,
+    };
     Ok(Jobs { jobs, total, next })
 }
 
@@ -237,6 +238,14 @@ pub(super) async fn resume(call: Call) -> Result<Response, Failure> {
 
 pub(super) async fn cancel(call: Call) -> Result<Response, Failure> {
     change(&call, |job| Request::Cancel { job }).await
+}
+
+pub(super) async fn configuration(call: Call) -> Result<Response, Failure> {
+    let job = call.job(&call.api.engine.now())?.name.clone();
+    match call.ask(Request::Describe { job }).await? {
+        Reply::Description(job) => json(StatusCode::OK, &*job),
+        _ => Err(Failure::unavailable("the engine answered another question")),
+    }
 }
 
 pub(super) async fn curve(call: Call) -> Result<Response, Failure> {

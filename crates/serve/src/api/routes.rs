@@ -66,6 +66,7 @@ pub(super) fn table() -> Vec<Route> {
     table.extend(entries());
     table.extend(of_jobs());
     table.extend(of_one_job());
+    table.extend(about_one_job());
     table.extend(of_the_cluster());
     table.extend(of_users());
     table
@@ -139,9 +140,9 @@ fn of_one_job() -> Vec<Route> {
     let change = |route: Route| {
         route.needs(Access::Steer).asks().gives(OK, "The job as it is now.", json::<JobState>())
     };
-    let (post, get) = (Method::POST, Method::GET);
+    let post = Method::POST;
     vec![
-        Route::new(get.clone(), one, "get_job", "One job.", |call| Box::pin(jobs::get(call))).gives(
+        Route::new(Method::GET, one, "get_job", "One job.", |call| Box::pin(jobs::get(call))).gives(
             OK,
             "The job.",
             json::<JobState>(),
@@ -174,6 +175,22 @@ fn of_one_job() -> Vec<Route> {
         change(Route::new(post, "/v1/jobs/{name}/cancel", "cancel_job", "Ends it.", |call| {
             Box::pin(jobs::cancel(call))
         })),
+    ]
+}
+
+/// What is to be read of one job beside its state.
+fn about_one_job() -> Vec<Route> {
+    let get = Method::GET;
+    vec![
+        Route::new(
+            get.clone(),
+            "/v1/jobs/{name}/configuration",
+            "job_configuration",
+            "Its job file, as it was accepted.",
+            |call| Box::pin(jobs::configuration(call)),
+        )
+        .asks()
+        .gives(OK, "The job file, as JSON.", json::<serde_json::Map<String, serde_json::Value>>()),
         Route::new(
             get.clone(),
             "/v1/jobs/{name}/curve",

@@ -3,6 +3,9 @@
 import { draw, make, set, setText } from "./page.js";
 import { count, duration, loss, measured, moment, percent, tick } from "./words.js";
 
+/** Where readers chose it, the loss has a logarithmic axis from then on, of every job. */
+const LOGARITHMIC = "bellwether-logarithmic-loss";
+
 const LEFT = 48;
 const RIGHT = 8;
 const TOP = 6;
@@ -25,6 +28,8 @@ export class Curves {
     this.points = [];
     this.evaluations = [];
     this.at = null;
+    this.other = null;
+    this.logarithmic = localStorage.getItem(LOGARITHMIC) === "yes";
     set(box, { tabindex: 0, role: "group", "aria-label": "Curves of the job. Left and right arrow walk along them." });
     this.plots = PLOTS.map((plot) => this.#plot(plot));
     this.note = make("p", { class: "empty" }, "No steps yet: the curves begin with the first one.");
@@ -45,9 +50,41 @@ export class Curves {
   #plot(plot) {
     const value = make("span", { class: "value" });
     const svg = draw("svg", { class: "plot", "aria-hidden": "true" });
-    const figure = make("div", { class: "chart" }, make("h4", {}, plot.title, " ", value), svg);
+    const head = make("h4", {}, ...(plot.key === "loss" ? [this.#toggle()] : []), plot.title, " ", value);
+    const figure = make("div", { class: "chart" }, head, svg);
     this.box.append(figure);
     return { ...plot, height: plot.height ?? HEIGHT, value_of: plot.value, label: value, svg, figure };
+  }
+
+  #toggle() {
+    const button = make("button", { type: "button", class: "quiet axis", "aria-pressed": this.logarithmic, title: "A logarithmic axis" }, "log");
+    button.addEventListener("click", () => {
+      this.logarithmic = !this.logarithmic;
+      localStorage.setItem(LOGARITHMIC, this.logarithmic ? "yes" : "no");
+      set(button, { "aria-pressed": String(this.logarithmic) });
+      this.draw(this.points, this.evaluations, this.job);
+    });
+    return button;
+  }
+
+  /** Draws the loss of another job, too, as far into its training: `{name, points}`, or `null`. */
+  compare(other) {
+    this.other = other?.points.length ? other : null;
+    this.draw(this.points, this.evaluations, this.job);
+  }
+
+  /** The other job's loss at each point here that has done as many steps or more. */
+  #others() {
+    if (!this.other) return [];
+    const steps = this.points.map(({ step }) => step);
+    const where = (step) => {
+      const next = steps.findIndex((own) => own >= step);
+      if (next <= 0) return next < 0 ? null : this.xs[0];
+      const part = (step - steps[next - 1]) / (steps[next] - steps[next - 1] || 1);
+      return this.xs[next - 1] + part * (this.xs[next] - this.xs[next - 1]);
+    };
+    const points = this.other.points.map(({ step, loss }) => ({ x: where(step), loss }));
+    return points.filter(({ x, loss }) => x !== null && loss != null && Number.isFinite(loss));
   }
 
   /** Draws the points of `job` and its evaluations on held-out samples. */
@@ -82,10 +119,14 @@ export class Curves {
     const values = this.points.map(plot.value_of);
     const band = plot.key === "rate" ? this.#prediction() : null;
     const held = plot.key === "loss" ? this.held : [];
-    const all = [...values, ...held.map((point) => point.loss), band?.value, band?.low, band?.high].filter((value) => value != null && Number.isFinite(value));
-    const ticks = scale(plot.zero ? 0 : Math.min(...all), Math.max(...all), plot.steps);
-    const [low, high] = [ticks[0], ticks.at(-1)];
-    const y = (value) => TOP + (1 - (value - low) / (high - low || 1)) * (plot.height - TOP - 4);
+    const others = plot.key === "loss" ? this.#others() : [];
+    const all = [...values, ...[...held, ...others].map((point) => point.loss), band?.value, band?.low, band?.high].filter((value) => value != null && Number.isFinite(value));
+    // A loss that is not positive has no logarithm.
+    const logarithmic = plot.key === "loss" && this.logarithmic && all.length > 0 && Math.min(...all) > 0;
+    const ticks = logarithmic ? powers(Math.min(...all), Math.max(...all)) : scale(plot.zero ? 0 : Math.min(...all), Math.max(...all), plot.steps);
+    const at = logarithmic ? Math.log : (value) => value;
+    const [low, high] = [at(ticks[0]), at(ticks.at(-1))];
+    const y = (value) => TOP + (1 - (at(value) - low) / (high - low || 1)) * (plot.height - TOP - 4);
     plot.y = y;
     const lines = ticks.flatMap((value) => [
       draw("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value) }),
@@ -95,6 +136,10 @@ export class Curves {
     if (band) shapes.push(...this.#band(band, y, width));
     shapes.push(draw("path", { class: `line line-${plot.key}`, d: this.#path(values, y, plot.steps) }));
     if (held.length) shapes.push(...this.#held(held, y));
+    if (others.length) {
+      const path = others.map(({ x, loss: value }, index) => `${index ? "L" : "M"}${this.x(x).toFixed(1)} ${y(value).toFixed(1)}`).join("");
+      shapes.push(draw("path", { class: "line line-other", d: path }, draw("title", {}, `loss of ${this.other.name}`)));
+    }
     plot.dot = draw("circle", { class: "dot", r: 3, visibility: "hidden" });
     plot.rule = draw("line", { class: "rule", y1: TOP, y2: plot.height - 4, visibility: "hidden" });
     set(plot.svg, { width, height: plot.height + (last ? AXIS : 0) });
@@ -188,7 +233,8 @@ export class Curves {
       const where = this.at === null ? "" : ` at step ${count(point.step)}`;
       const beside = plot.key === "rate" && this.at === null ? this.#beside() : "";
       const held = plot.key === "loss" ? this.#heldOut(index) : "";
-      setText(plot.label, `${plot.text(value)}${where}${beside}${held}`);
+      const other = plot.key === "loss" && this.other ? `, dashed: ${this.other.name}` : "";
+      setText(plot.label, `${plot.text(value)}${where}${beside}${held}${other}`);
       const visible = this.at !== null && value != null ? null : "hidden";
       if (!plot.dot) continue;
       const x = this.x(this.xs[index]).toFixed(1);
@@ -208,6 +254,22 @@ export class Curves {
     const { predicted_examples_per_s: value, workers, target_workers } = this.job;
     return value == null || workers !== target_workers ? "" : `, predicted ${measured(value)}`;
   }
+}
+
+/** Round numbers that enclose `low` and `high` on a logarithmic axis: powers of ten, or with 2 and 5 between them. */
+export function powers(low, high) {
+  const of = (factors) => {
+    const all = [];
+    for (let power = Math.floor(Math.log10(low)) - 1; power <= Math.log10(high) + 1; power += 1) {
+      for (const factor of factors) all.push(factor * 10 ** power);
+    }
+    const first = all.findLastIndex((value) => value <= low * 1.0001);
+    const last = all.findIndex((value) => value >= high * 0.9999 && value > all[first]);
+    return all.slice(first, last + 1);
+  };
+  const tens = of([1]);
+  if (tens.length > 3) return tens.filter((_, index) => tens.length < 7 || index % 2 === 0 || index === tens.length - 1);
+  return of([1, 2, 5]);
 }
 
 /** Two to five round numbers that enclose `low` and `high`; whole ones if need be. */

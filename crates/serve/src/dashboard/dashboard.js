@@ -8,6 +8,7 @@ import { keys } from "./keys.js";
 import { News } from "./news.js";
 import { Overview } from "./overview.js";
 import { ask, byId, complain, set, setText, show } from "./page.js";
+import { Queues } from "./queues.js";
 import { Slots } from "./slots.js";
 import { Store, hasEnded } from "./store.js";
 import { moment } from "./words.js";
@@ -54,6 +55,7 @@ class Page {
     this.detail = new Detail(this.store, this.api, hears);
     this.decisions = new Decisions(this.store, hears);
     this.overview = new Overview(this.store, hears);
+    this.queues = new Queues(this.store);
     keys(this);
     this.soon("jobs", "decisions");
     setInterval(() => this.soon("time"), TICK_MS);
@@ -121,6 +123,7 @@ class Page {
       this.store.prune(known);
       this.slots.render(known);
       this.overview.render(known);
+      this.queues.render();
     }
     const script_ms = (this.script_ms ?? 0) + performance.now() - start;
     this.script_ms = 0;

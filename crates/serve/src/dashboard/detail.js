@@ -1,6 +1,7 @@
 // The pane of one job: what is known of it, its curves, its last lines, and what can be done with it.
 
 import { Curves } from "./charts.js";
+import { Configuration } from "./configuration.js";
 import { LINES, Log } from "./log.js";
 import { byId, complain, make, set, setText, shape, show } from "./page.js";
 import { hasEnded } from "./store.js";
@@ -15,6 +16,8 @@ const time = (value, now) => (value == null ? null : { text: `${moment(value, no
 /** What is said of a job, in order; what is `null` is left out. */
 const FACTS = [
   ["Progress", (job) => `${percent(job.total_steps ? job.step / job.total_steps : 0)}: step ${count(job.step)} of ${count(job.total_steps)}`],
+  ["Queue", (job) => job.queue ?? null],
+  ["User", (job) => job.user ?? null],
   ["Workers", (job) => `${workers(job)} of ${limits(job)}`],
   ["Weight", (job) => measured(job.weight)],
   ["Loss", (job) => (job.loss == null ? null : loss(job.loss))],
@@ -106,6 +109,8 @@ export class Detail {
     });
     const curves = make("div", { class: "curves" });
     this.curves = new Curves(curves);
+    this.configuration = new Configuration(this.store, this.api, job.name);
+    this.configuration.compares = (other) => this.curves.compare(other);
     this.log = new Log();
     this.box.replaceChildren(
       make("div", { class: "head" }, make("span", { class: `swatch job-${colour}`, "aria-hidden": "true" }), title, close),
@@ -114,6 +119,7 @@ export class Detail {
       curves,
       make("dl", { class: "facts" }, ...this.facts.map(({ row }) => row)),
       this.#limits(job),
+      this.configuration.box,
       make("h3", {}, "Journal and logs"),
       this.log.box,
     );
@@ -152,6 +158,7 @@ export class Detail {
       event: (name, text) => (name === "end" ? complete.abort() : this.log.add(name, JSON.parse(text))),
       refused: (error) => this.log.say(error),
     });
+    this.configuration.load(signal);
     await this.#curve(path, signal);
   }
 

@@ -118,7 +118,7 @@ export class Jobs {
     const { value } = ORDERS.find(({ key }) => key === this.order);
     const found = [];
     for (const entry of this.store.jobs.values()) {
-      if (matches(entry.job.state) && this.words.every((word) => entry.lower.includes(word))) found.push([value(entry) ?? null, entry]);
+      if (matches(entry.job.state) && this.words.every((word) => entry.lower.includes(word) || entry.job.queue?.toLowerCase().includes(word))) found.push([value(entry) ?? null, entry]);
     }
     const sign = this.reversed ? -1 : 1;
     found.sort(([a, x], [b, y]) => {
@@ -311,7 +311,7 @@ class Row {
 
   #timed(job, now) {
     const { name, end } = this.cells;
-    setText(name.sub, `${age(now - job.submitted_s)} old`);
+    setText(name.sub, `${age(now - job.submitted_s)} old${job.queue ? ` · ${job.queue}` : ""}`);
     const time = job.ended_s ?? job.expected_end_s;
     setText(end.main, time == null ? "–" : job.ended_s == null && time < now ? "any moment" : relative(time, now));
     set(end.main, { title: time == null ? null : `${moment(time, now)} (${iso(time)})` });

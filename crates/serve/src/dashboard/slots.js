@@ -62,8 +62,12 @@ export class Slots {
     const nodes = this.store.cluster?.nodes ?? [];
     return nodes.flatMap((node, number) => node.slots.map((_, slot) => ({
       key: `${number} ${slot}`,
-      label: nodes.length > 1 ? `${node.device_type} ${number}.${slot}` : `${node.device_type} ${slot}`,
-      title: node.speed === 1 ? node.device_type : `${node.device_type}, ${node.speed} times as fast as the fastest`,
+      label: node.name ? `${node.name}.${slot}` : nodes.length > 1 ? `${node.device_type} ${number}.${slot}` : `${node.device_type} ${slot}`,
+      title: [
+        node.speed === 1 ? node.device_type : `${node.device_type}, ${node.speed} times as fast as the fastest`,
+        node.down == null ? null : `takes no jobs: ${node.down}`,
+      ].filter(Boolean).join("; "),
+      down: node.down != null,
     })));
   }
 
@@ -84,7 +88,7 @@ export class Slots {
     this.moving = draw("g");
     this.grid = draw("g", { class: "grid" });
     this.times = draw("g", { class: "axis" });
-    const tracks = slots.map(({ key }) => draw("rect", { class: "track", y: this.places.get(key), width: this.plot, height: row, rx: 3 }));
+    const tracks = slots.map(({ key, down }) => draw("rect", { class: down ? "track down" : "track", y: this.places.get(key), width: this.plot, height: row, rx: 3 }));
     const names = slots.map(({ key, label: text, title }) => {
       const name = draw("text", { x: 0, y: this.places.get(key) + row / 2, "dominant-baseline": "central", class: "label" }, text);
       name.append(draw("title", {}, title));

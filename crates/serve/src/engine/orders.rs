@@ -38,10 +38,12 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
 
     /// Brings processes nearer to what was decided.
     pub(super) fn give_orders(&mut self) -> Result<(), Fault> {
-        let mut jobs: Vec<JobId> = self.state.view.jobs.keys().copied().collect();
-        // Those who are not in the view any more may still have processes.
-        jobs.extend(self.live.keys().filter(|job| !self.state.view.jobs.contains_key(job)));
-        jobs.sort_unstable();
+        let live = &self.live;
+        self.ordered.retain(|job| live.get(job).is_some_and(|live| live.order.is_some()));
+        // Those who hold nothing by the last decision may still have processes.
+        let mut jobs = self.state.active.holding.clone();
+        jobs.extend(self.state.slots.holders());
+        jobs.extend(&self.ordered);
         // Jobs that give slots up come before those that take them.
         let target = |engine: &Engine<C, T>, job: &JobId| engine.state.target(*job);
         for job in &jobs {
@@ -54,9 +56,9 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
                 self.claim(*job, &allocation)?;
             }
         }
-        let cancelled = self.state.jobs.iter().filter(|(_, record)| record.cancelled && record.end.is_none());
-        let gone = cancelled.filter(|(job, _)| self.live.get(job).is_none_or(|live| live.order.is_none()));
-        for job in gone.map(|(job, _)| *job).collect::<Vec<_>>() {
+        let has_none = |job: &JobId| self.live.get(job).is_none_or(|live| live.order.is_none());
+        let gone: Vec<JobId> = self.state.active.closing.iter().copied().filter(has_none).collect();
+        for job in gone {
             let step = self.step(job);
             self.end(job, Outcome::Cancelled, String::new(), step, None)?;
         }
@@ -201,12 +203,14 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
                 // The runner says the same of every start that fails.
                 let _ = self.faults.send(crate::runner::Report::Lost { job, why });
                 self.live.entry(job).or_default().order = Some((slots, speed));
+                self.ordered.insert(job);
                 return;
             }
         };
         let live: &mut Live = self.live.entry(job).or_default();
         let begins = live.order.replace((slots, speed)).is_none();
         (live.not_before, live.settled) = (None, false);
+        self.ordered.insert(job);
         // Servers are the coordinator's own affair: it starts as many as the job says.
         let places = self.places(job);
         self.runner.want(Wanted { job, run, workers, speed, places, profiles, begins, known_end_unix_s });

@@ -92,20 +92,16 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
     }
 
     fn publish_jobs(&mut self, touched: &BTreeSet<JobId>, now_s: f64) {
-        let mut order = None;
         for id in touched {
             let Some(record) = self.state.jobs.get(id) else { continue };
             let state =
                 job_state(&self.state, *id, record, self.live.get(id), now_s, &self.publisher.last.folder);
             let name = &record.submitted.name;
             if !self.publisher.last.jobs.contains_key(name) {
-                order.get_or_insert_with(|| self.publisher.last.order.to_vec()).push(name.clone());
+                self.publisher.last.order.push_back_mut(name.clone());
             }
             self.publisher.tally.count(*id, state.state, state.queue.as_ref());
-            self.publisher.last.jobs.insert(name.clone(), Arc::new(state));
-        }
-        if let Some(order) = order {
-            self.publisher.last.order = Arc::new(order);
+            self.publisher.last.jobs.insert_mut(name.clone(), Arc::new(state));
         }
     }
 }

@@ -28,6 +28,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         let job = match request {
             Request::Submit(submission) => return self.submit(*submission),
             Request::Choose { policy, by } => return self.choose(policy, by),
+            Request::Describe { job } => return Ok(self.find(&job).map(Accepted::Description)),
             Request::Divide { queues, by } => return self.divide(queues, by),
             Request::Limit { job, workers, weight } => return self.limit(&job, workers, weight),
             Request::Suspend { ref job, .. } | Request::Resume { ref job } | Request::Cancel { ref job } => {

@@ -53,6 +53,37 @@ impl State {
         Ok(())
     }
 
+    /// A fresh policy knows nothing.
+    pub(super) fn begin_policy(&mut self) {
+        self.follow_queues();
+        self.policies += 1;
+        self.changes.clear();
+        self.changes.arrived.extend(self.view.jobs.keys());
+    }
+
+    /// Nothing is known of processes any more.
+    pub(super) fn unsettle(&mut self) {
+        let now_s = self.now_s;
+        let running = self.view.jobs.iter().filter(|(_, seen)| seen.is_running());
+        for (job, before) in running.map(|(job, seen)| (*job, seen.allocation.clone())).collect::<Vec<_>>() {
+            self.view.release(&before);
+            if let Some(seen) = self.view.jobs.get_mut(&job) {
+                seen.allocation = Allocation::none();
+            }
+            self.settle(job, &before);
+        }
+        for (job, record) in self.jobs.iter_mut().filter(|(_, record)| record.end.is_none()) {
+            record.leaving = true;
+            record.hold(0, now_s);
+            self.slots.free(*job, now_s);
+            self.unsettled.insert(*job);
+        }
+        for job in self.unsettled.clone() {
+            self.touch(job);
+        }
+        self.begin_policy();
+    }
+
     /// The policy has been asked, and this is its answer.
     pub(super) fn decide(&mut self, decision: &Decision, deciding_s: f64) -> Result<(), LineError> {
         self.check(decision)?;
@@ -82,7 +113,7 @@ impl State {
                 Action::Refuse { job, why } => {
                     // Its end is a line of its own, which follows.
                     self.view.jobs.remove(job);
-                    self.touched.insert(*job);
+                    self.touch(*job);
                     let mut action = self.action(*job, 0, 0, None);
                     action.refused = Some(why.clone());
                     refused.push(action);
@@ -162,7 +193,7 @@ impl State {
 
     /// Settles what a job did with what it had before; says how many devices it has now.
     pub(super) fn settle(&mut self, job: JobId, before: &Allocation) -> u32 {
-        self.touched.insert(job);
+        self.touch(job);
         let (now_s, restart_s) = (self.now_s, self.view.restart_s);
         let Some(seen) = self.view.jobs.get(&job) else { return 0 };
         if seen.allocation == *before {

@@ -94,7 +94,7 @@ impl State {
             self.view.take(&seen.allocation);
             self.view.jobs.insert(id, seen.clone());
         }
-        self.touched.insert(id);
+        self.touch(id);
         self.introduce(record.clone());
         Ok(())
     }

@@ -34,8 +34,10 @@ impl State {
     fn void(&mut self, node: NodeId) {
         let now_s = self.now_s;
         let is_there = |share: &Share| share.node == node;
-        let jobs = self.view.jobs.iter().filter(|(_, seen)| seen.allocation.shares().iter().any(is_there));
-        for job in jobs.map(|(job, _)| *job).collect::<Vec<JobId>>() {
+        let seen = |job: &JobId| self.view.jobs.get(job);
+        let holds = |job: &JobId| seen(job).is_some_and(|seen| seen.allocation.shares().iter().any(is_there));
+        let jobs: Vec<JobId> = self.active.holding.iter().copied().filter(holds).collect();
+        for job in jobs {
             if let Some(seen) = self.view.jobs.get_mut(&job) {
                 let held = seen.allocation.clone();
                 seen.settle(&held, now_s);
@@ -45,7 +47,7 @@ impl State {
             self.changes.lost.push((job, held));
             // So it need not wait until a policy decides that is asked at intervals.
             self.changes.revised.push(job);
-            self.touched.insert(job);
+            self.touch(job);
         }
     }
 

@@ -41,7 +41,7 @@ impl Queues {
     pub(super) fn restored(kept: &KeptQueues, view: &ClusterView) -> Option<Queues> {
         let mut queues = Queues::new(&kept.file, view, "queues").ok()?;
         let count = queues.tree.queues().len();
-        queues.count(view);
+        queues.count(view, view.jobs.values().filter(|seen| seen.is_running()));
         if kept.history.queues() == count {
             queues.history = kept.history.clone();
         }
@@ -52,9 +52,9 @@ impl Queues {
     }
 
     /// Counts what jobs hold now.
-    fn count(&mut self, view: &ClusterView) {
+    fn count<'v>(&mut self, view: &ClusterView, running: impl Iterator<Item = &'v JobView>) {
         self.held = vec![vec![0; view.device_types.len()]; self.tree.queues().len()];
-        for seen in view.jobs.values().filter(|seen| seen.is_running()) {
+        for seen in running {
             let Some(queue) = self.queue_of(seen) else { continue };
             for share in seen.allocation.shares() {
                 let Some(node) = view.nodes.get(share.node.0 as usize) else { continue };
@@ -108,8 +108,10 @@ impl State {
     }
 
     fn count_queues(&mut self) {
+        self.sort_touched();
+        let (view, active) = (&self.view, &self.active);
         if let Some(queues) = &mut self.queues {
-            queues.count(&self.view);
+            queues.count(view, active.holding.iter().filter_map(|job| view.jobs.get(job)));
         }
     }
 

@@ -15,6 +15,8 @@ const PAST_KEPT: usize = 2000;
 #[derive(Debug, Clone, Default)]
 pub struct Slots {
     held: BTreeMap<Slot, (JobId, f64)>,
+    /// The same by job.
+    by_job: BTreeMap<JobId, BTreeSet<Slot>>,
     past: VecDeque<Held>,
     /// Slot-seconds of holdings that are over.
     past_slot_s: f64,
@@ -25,8 +27,13 @@ pub struct Slots {
 impl From<&KeptSlots> for Slots {
     fn from(kept: &KeptSlots) -> Slots {
         let holding = |held: &Held| (held.slot, (held.job, held.start_s));
+        let mut by_job: BTreeMap<JobId, BTreeSet<Slot>> = BTreeMap::new();
+        for held in &kept.held {
+            by_job.entry(held.job).or_default().insert(held.slot);
+        }
         Slots {
             held: kept.held.iter().map(holding).collect(),
+            by_job,
             past: kept.past.iter().copied().collect(),
             past_slot_s: kept.past_slot_s,
             version: 0,
@@ -43,7 +50,12 @@ impl Slots {
 
     /// Slots of a job, in ascending order.
     pub fn of(&self, job: JobId) -> Vec<Slot> {
-        self.held.iter().filter(|(_, (holder, _))| *holder == job).map(|(slot, _)| *slot).collect()
+        self.by_job.get(&job).into_iter().flatten().copied().collect()
+    }
+
+    /// Jobs that hold slots.
+    pub fn holders(&self) -> impl Iterator<Item = JobId> {
+        self.by_job.keys().copied()
     }
 
     /// Who holds a slot.
@@ -86,6 +98,7 @@ impl Slots {
         self.keep(job, slots, now_s);
         for slot in slots {
             self.held.entry(*slot).or_insert((job, now_s));
+            self.by_job.entry(job).or_default().insert(*slot);
         }
         Ok(())
     }
@@ -101,6 +114,12 @@ impl Slots {
         for slot in self.of(job) {
             if slots.contains(&slot) {
                 continue;
+            }
+            if let Some(own) = self.by_job.get_mut(&job) {
+                own.remove(&slot);
+                if own.is_empty() {
+                    self.by_job.remove(&job);
+                }
             }
             if let Some((_, start_s)) = self.held.remove(&slot) {
                 self.past_slot_s += now_s - start_s;

@@ -95,7 +95,7 @@ fn a_code_opens_one_session_which_does_what_the_dashboard_does() {
     let (_, _, hint) = server.by(&session, "POST", "/v1/jobs", Some(&submission())).refused(403);
     assert!(hint.contains("bellwether submit"), "{hint}");
     server.by(&session, "POST", "/v1/codes", None).refused(403);
-    assert_eq!(server.now().jobs.len(), 1);
+    assert_eq!(server.now().jobs.size(), 1);
     // To another process, on the same port or not, it is nothing.
     let other = Server::secured_by(Security::Sessions);
     other.by(&session, "GET", "/v1/jobs", None).refused(401);

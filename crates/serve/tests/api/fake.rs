@@ -161,8 +161,8 @@ impl Server {
         table.publish(|snapshot| {
             for number in 0..count {
                 let job = job(&format!("x-{number}"), &folder);
-                Arc::make_mut(&mut snapshot.order).push(job.name.clone());
-                snapshot.jobs.insert(job.name.clone(), Arc::new(job));
+                snapshot.order.push_back_mut(job.name.clone());
+                snapshot.jobs.insert_mut(job.name.clone(), Arc::new(job));
             }
         });
     }
@@ -240,6 +240,11 @@ impl Table {
         let mut now = (**self.snapshots.borrow()).clone();
         change(&mut now);
         now.version += 1;
+        let mut counts = BTreeMap::new();
+        for job in now.jobs.values() {
+            *counts.entry(job.state).or_insert(0) += 1;
+        }
+        Arc::make_mut(&mut now.cluster).jobs = counts;
         self.snapshots.send_replace(Arc::new(now));
     }
 
@@ -270,6 +275,12 @@ impl Table {
                 job.state = Phase::Cancelled;
                 Ok(())
             }),
+            Request::Describe { job: name } => {
+                let known = self.snapshots.borrow().jobs.contains_key(&name);
+                let error = || refuse(RefusalKind::Unknown, format!("there is no job `{name}`"));
+                let job = serde_json::from_value(crate::client::job(&name)).expect("a job file");
+                known.then(|| Reply::Description(Box::new(job))).ok_or_else(error)
+            }
             Request::Divide { queues, .. } => {
                 self.publish(|now| now.queues = queues.clone().map(Arc::new));
                 Ok(Reply::Queues(queues))
@@ -305,8 +316,8 @@ impl Table {
         job.deadline_s = asked.deadline_s.map(|deadline_s| 1e9 + deadline_s);
         let job = Arc::new(job);
         self.publish(|now| {
-            Arc::make_mut(&mut now.order).push(name.clone());
-            now.jobs.insert(name.clone(), job.clone());
+            now.order.push_back_mut(name.clone());
+            now.jobs.insert_mut(name.clone(), job.clone());
         });
         self.keys.extend(asked.key.map(|key| (key, name)));
         Ok(Reply::Job { job, created: true })
@@ -325,7 +336,7 @@ impl Table {
         change(&mut job)?;
         let job = Arc::new(job);
         self.publish(|now| {
-            now.jobs.insert(name.to_owned(), job.clone());
+            now.jobs.insert_mut(name.to_owned(), job.clone());
         });
         Ok(Reply::Job { job, created: false })
     }

@@ -164,7 +164,7 @@ fn three_hundred_connections_at_a_time() {
         }
     });
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
-    assert_eq!(server.now().jobs.len(), 160);
+    assert_eq!(server.now().jobs.size(), 160);
     for stream in &mut streams {
         let mut seen = std::collections::BTreeSet::new();
         while seen.len() < 160 {

@@ -24,7 +24,7 @@ fn a_job_is_submitted_once_and_seen() {
     assert_eq!((&state["weight"], &state["max_workers"]), (&json!(2.5), &json!(3)));
     assert_eq!(state["deadline_s"], json!(1e9 + 7200.0));
     assert_eq!(server.get("/v1/jobs/first").json(), state);
-    assert_eq!((submit(&server, &body).status, server.now().jobs.len()), (200, 1));
+    assert_eq!((submit(&server, &body).status, server.now().jobs.size()), (200, 1));
     // The key may be in a header, and the job in TOML.
     let toml = "name = 'digits'\nsteps = 10\nworkers = 1\nmodel = { kind = 'mlp', hidden = [8] }\n\
                 data = { kind = 'digits' }\nbatch = { size = 64, virtual_nodes = 4 }\n\

@@ -85,8 +85,10 @@ fn a_reader_that_does_not_read_costs_nothing_and_catches_up() {
     let mut slow = server.events("/v1/events");
     for step in 1..=30 {
         server.publish(|now| {
-            for job in now.jobs.values_mut() {
-                Arc::make_mut(job).step = step;
+            for name in &now.order {
+                let mut job = (*now.jobs[name]).clone();
+                job.step = step;
+                now.jobs.insert_mut(name.clone(), Arc::new(job));
             }
         });
         std::thread::sleep(Duration::from_millis(50));
@@ -248,7 +250,7 @@ fn prometheus_reads_every_line() {
     server.publish(|now| {
         let mut one = job("quoted\"job\\", Path::new("/"));
         (one.state, one.workers, one.step) = (Phase::Running, 2, 40);
-        now.jobs.insert(one.name.clone(), Arc::new(one));
+        now.jobs.insert_mut(one.name.clone(), Arc::new(one));
         Arc::make_mut(&mut now.cluster).jobs.insert(Phase::Running, 1);
     });
     server.get("/v1/cluster");

@@ -8,7 +8,7 @@ mod browser;
 mod stage;
 
 use bellwether_serve::request::Request;
-use bellwether_serve::snapshot::{ActionState, DecisionState, Phase, Span};
+use bellwether_serve::snapshot::{ActionState, DecisionState, Phase, QueueSlots, QueueState, Span};
 use serde_json::json;
 
 use browser::{Browser, DOWN, ENTER, ESCAPE, LEFT, TAB};
@@ -254,6 +254,81 @@ fn a_job_is_opened_followed_and_limited() {
     browser.click("tr[data-job='digits-1']");
     browser.until("document.querySelector('.facts').innerText.includes('062db9dc2ab0')");
     assert!(browser.text(".standing").trim() == "finished", "{}", browser.text(".standing"));
+    was_quiet(&browser, &stage);
+}
+
+#[test]
+fn queues_and_hosts_that_take_no_jobs_are_shown() {
+    let Some(browser) = Browser::start() else { return };
+    let stage = Stage::five();
+    open(&browser, &stage);
+    assert_eq!(browser.value("document.querySelector('#queues').hidden"), true);
+    stage.publish(|snapshot| {
+        let cluster = std::sync::Arc::make_mut(&mut snapshot.cluster);
+        let mut second = cluster.nodes[0].clone();
+        (second.name, second.down) = ("n2".into(), Some("it is drained: new disk".into()));
+        second.slots = vec![None; 2];
+        cluster.nodes[0].name = "n1".into();
+        cluster.nodes.push(second);
+        let slots =
+            |guaranteed, limit, held| vec![QueueSlots { device_type: "cpu".into(), guaranteed, limit, held }];
+        let queue = |name: &str, slots, running| QueueState {
+            name: name.into(),
+            weight: 1.0,
+            slots,
+            jobs: [(Phase::Running, running), (Phase::Queued, 1)].into(),
+            recent_slot_s: 0.0,
+        };
+        cluster.queues =
+            vec![queue("vision", slots(2, None, 3), 2), queue("speech", slots(2, Some(3), 1), 1)];
+    });
+    stage.change("transformer", |job| (job.queue, job.user) = (Some("vision".into()), Some("alice".into())));
+    browser.until("document.querySelectorAll('#queue-rows tr').length === 2");
+    assert_eq!(browser.text("#queue-rows tr"), "vision\t3 (1 borrowed)\t2\t–\t2\t1");
+    assert_eq!(browser.text("#hosts"), "No jobs start on n2 (it is drained: new disk)");
+    browser.until("document.querySelectorAll('#gantt .track.down').length === 2");
+    assert!(browser.text("#gantt").contains("n1.0"), "{}", browser.text("#gantt"));
+    assert!(cell(&browser, "transformer", "name").ends_with("· vision"));
+    browser.picture("queues-light");
+    browser.run(
+        "const filter = document.querySelector('#filter'); filter.value = 'vision';
+         filter.dispatchEvent(new Event('input'));",
+    );
+    assert_eq!(names(&browser), ["transformer"]);
+    browser.click("tr[data-job='transformer']");
+    browser.until("document.querySelector('#detail .facts').innerText.includes('alice')");
+    was_quiet(&browser, &stage);
+}
+
+#[test]
+fn a_job_s_configuration_is_shown_beside_another_one_s() {
+    let Some(browser) = Browser::start() else { return };
+    let stage = Stage::five();
+    open(&browser, &stage);
+    browser.click("tr[data-job='digits-wide']");
+    browser.until("document.querySelectorAll('.plot .line').length === 4");
+    let ticks = || browser.value("document.querySelector('.plot').textContent");
+    let linear = ticks();
+    browser.click(".chart .axis");
+    browser.until("document.querySelector('.chart .axis').getAttribute('aria-pressed') === 'true'");
+    assert_ne!(ticks(), linear, "the ticks are others");
+    browser.run("document.querySelectorAll('#detail details')[1].open = true");
+    browser.until("document.querySelector('.configuration').innerText.includes('optimizer.learning_rate')");
+    assert!(browser.text(".configuration").contains("0.1"));
+    browser.until("document.querySelectorAll('.compare option').length === 5");
+    browser.run(
+        "const select = document.querySelector('.compare select'); select.value = 'digits-1';
+         select.dispatchEvent(new Event('change'));",
+    );
+    browser.until("document.querySelectorAll('.configuration > div').length === 1");
+    assert_eq!(browser.text(".configuration"), "optimizer.learning_rate\n0.1 here, 0.5 there");
+    browser.until("document.querySelector('.plot .line-other')");
+    assert!(browser.text(".chart h4").contains("dashed: digits-1"), "{}", browser.text(".chart h4"));
+    browser.picture("comparison-light");
+    // Another visit has the same axis.
+    browser.click("tr[data-job='transformer']");
+    browser.until("document.querySelector('.chart .axis')?.getAttribute('aria-pressed') === 'true'");
+    browser.run("localStorage.clear()");
     was_quiet(&browser, &stage);
 }
 

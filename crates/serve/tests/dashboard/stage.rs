@@ -201,7 +201,10 @@ impl Shown {
     }
 
     fn grant(&self, request: Request) -> Result<Reply, Refusal> {
-        self.wishes.lock().unwrap().push(request.clone());
+        // The page asks that of every job that is opened.
+        if !matches!(request, Request::Describe { .. }) {
+            self.wishes.lock().unwrap().push(request.clone());
+        }
         let (name, state) = match request {
             Request::Choose { policy, .. } => {
                 self.publish(|snapshot| Arc::make_mut(&mut snapshot.cluster).policy = policy.clone());
@@ -210,6 +213,13 @@ impl Shown {
             Request::Suspend { job, .. } => (job, Phase::Suspended),
             Request::Resume { job } => (job, Phase::Queued),
             Request::Cancel { job } => (job, Phase::Cancelled),
+            Request::Describe { job } => {
+                let text = include_str!("../../../../examples/digits.toml");
+                let rate = if job == "digits-1" { "0.5" } else { "0.1" };
+                let set = [("optimizer.learning_rate".to_owned(), rate.to_owned())];
+                let job = bellwether_core::parse::job(text, "digits.toml", &set).unwrap();
+                return Ok(Reply::Description(Box::new(job.into_job())));
+            }
             Request::Submit(_) | Request::Limit { .. } | Request::Divide { .. } => {
                 let error = InputError::new("workers", "it is wider than the machine").hint("give 4 at most");
                 return Err(Refusal { kind: RefusalKind::Invalid, error });
@@ -225,8 +235,8 @@ impl Shown {
 }
 
 fn add(snapshot: &mut Snapshot, job: JobState) {
-    Arc::make_mut(&mut snapshot.order).push(job.name.clone());
-    snapshot.jobs.insert(job.name.clone(), Arc::new(job));
+    snapshot.order.push_back_mut(job.name.clone());
+    snapshot.jobs.insert_mut(job.name.clone(), Arc::new(job));
 }
 
 fn cluster() -> ClusterState {

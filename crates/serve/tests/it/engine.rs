@@ -726,7 +726,7 @@ fn a_damaged_line_in_the_ledger_costs_that_line() {
             // A ledger that lost the choice of a policy does not know who decides.
             let daemon = Daemon::start(folder.path(), Some("fifo_skip"), 2);
             let jobs = daemon.ends.engine.now().jobs.clone();
-            let lost = (3 - jobs.len(), lines[place].contains("\"submitted\""));
+            let lost = (3 - jobs.size(), lines[place].contains("\"submitted\""));
             assert!(matches!(lost, (0, _) | (1, true)), "line {place}: {:?}", jobs.keys());
             let repaired = std::fs::read_to_string(&ledger).unwrap().contains("\"repaired\"");
             for (name, job) in jobs.iter().filter(|(_, job)| repaired && !job.state.has_ended()) {

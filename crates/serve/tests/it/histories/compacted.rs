@@ -23,6 +23,10 @@ fn folded<'l>(lines: impl IntoIterator<Item = &'l Line>) -> State {
 fn told(state: &mut State) -> String {
     state.touched.clear();
     (state.decisions_changed, state.nodes_changed, state.slots.version) = (false, false, 0);
+    let holding = state.view.jobs.iter().filter(|(_, seen)| seen.is_running()).map(|(job, _)| *job);
+    assert!(holding.eq(state.active.holding.iter().copied()), "{:?}", state.active);
+    let closing = state.jobs.iter().filter(|(_, record)| record.cancelled && record.end.is_none());
+    assert!(closing.map(|(job, _)| *job).eq(state.active.closing.iter().copied()), "{:?}", state.active);
     format!("{state:?}")
 }
 

@@ -262,7 +262,7 @@ impl World {
         let now = ends.engine.now();
         if now.jobs.values().all(|job| job.state.has_ended()) && !self.users.are_waiting() {
             ends.stop.send_replace(true);
-            self.shown = now.jobs.clone();
+            self.shown = now.jobs.iter().map(|(name, job)| (name.clone(), job.clone())).collect();
         }
         assert!(
             self.calm_turns < CALM_TURNS,
