@@ -47,7 +47,7 @@ fn shows_queues(scene: &Scene) {
     assert_eq!(of("vision")["slots"][0]["guaranteed"], 2);
     assert_eq!(
         (&of("speech")["slots"][0]["limit"], &of("speech")["jobs"]["finished"]),
-        (&1.into(), &1.into())
+        (&2.into(), &1.into())
     );
     let table = well(scene.call(&["queues"]));
     assert!(table.contains("GUARANTEED") && table.contains("speech"), "{table}");
