@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 use crate::noise::Noise;
+use crate::objects::StoreError;
 use crate::private;
 use crate::state::{TrainingState, hex};
 use crate::workload::{Layout, Tensor};
@@ -41,6 +42,14 @@ pub enum CheckpointError {
         path: PathBuf,
         /// Why.
         source: io::Error,
+    },
+    /// The place of a checkpoint in slices fails.
+    #[error("{source}")]
+    Store {
+        /// The manifest.
+        path: PathBuf,
+        /// How.
+        source: StoreError,
     },
     /// The content is not what was written.
     #[error("{path}: the checkpoint is damaged: {what}")]

@@ -17,6 +17,7 @@ use super::{
 mod asynchronous;
 mod attendance;
 mod commit;
+mod damaged;
 mod end;
 mod holders;
 mod interface;
@@ -139,6 +140,8 @@ pub struct Coordinator {
     total_steps: Option<u64>,
     progress: Progress,
     checkpoint: Option<u64>,
+    /// Older ones that may do where that is damaged, the newest first.
+    older_checkpoints: Vec<u64>,
     /// Checkpoints of these steps are written.
     settled: BTreeSet<u64>,
     /// What the members, who are done, hold until it is written.
@@ -229,6 +232,7 @@ impl Coordinator {
             total_steps: None,
             progress: Progress::new(resumed.committed, resumed.evaluated),
             checkpoint: config.checkpoint,
+            older_checkpoints: Vec::new(),
             settled: BTreeSet::new(),
             last_checkpoint: LastCheckpoint::default(),
             periodic: Periodic::default(),
@@ -265,6 +269,11 @@ impl Coordinator {
     /// Tells the step of the newest usable checkpoint, known once the layout is.
     pub fn set_checkpoint(&mut self, step: Option<u64>) {
         self.checkpoint = step;
+    }
+
+    /// Tells the steps of checkpoints that may be tried where the newest turns out to be damaged, the newest first.
+    pub fn set_older_checkpoints(&mut self, steps: Vec<u64>) {
+        self.older_checkpoints = steps;
     }
 
     /// A number for a worker that has none.
@@ -440,9 +449,12 @@ impl Coordinator {
                 self.journal(Journal::CheckpointFailed { step, reason: format!("worker {worker}: {why}") });
                 self.checkpoint_failed(step, why);
             }
+            FromWorker::CheckpointDamaged { step, why } => self.checkpoint_damaged(worker, step, &why),
             FromWorker::Units { epoch, done, want } => self.units(worker, epoch, done, want),
             // Its own session tells whether it is gone; the worker is told of another when there is one.
             FromWorker::ServerLost { .. } | FromWorker::Serving { .. } | FromWorker::ServerReport(_) => {}
+            // The shell puts the manifest together.
+            FromWorker::SlicesWritten(_) => {}
             FromWorker::Finished { step, digest } => {
                 // While a recovery is under way this can only be about what was before.
                 if self.lifecycle == Lifecycle::Running

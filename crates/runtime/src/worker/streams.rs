@@ -29,6 +29,7 @@ impl Worker {
                 self.engine.initialize();
                 Ok(0)
             }
+            Load::Checkpoint(step) if self.slices.is_some() => self.load_slices(step),
             Load::Checkpoint(step) => {
                 let mut stream = self.connector.state_stream(epoch, &self.data_address)?;
                 let mut receive = || {

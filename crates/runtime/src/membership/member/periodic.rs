@@ -1,6 +1,7 @@
 //! What a member does at boundaries beside training: evaluations and checkpoints.
 
 use super::{Member, Stage};
+use crate::membership::Offer;
 
 impl Member {
     /// [`Evaluate`](super::Task::Evaluate) was carried out.
@@ -12,6 +13,37 @@ impl Member {
     pub fn checkpointed(&mut self) {
         self.checkpointed_at = Some(self.step);
         self.send_again = false;
+    }
+
+    /// Whether slices that this member wrote are still on their way: it proposes no further checkpoint meanwhile.
+    pub fn uploads(&mut self, uploading: bool) {
+        self.uploading = uploading;
+    }
+
+    /// The boundary at which the first member would have all write their slices, if it is this one; otherwise 0.
+    pub(super) fn proposed_checkpoint(&self, boundary: u64) -> u64 {
+        let is_first = self.rules.slices && self.membership.rank(self.id) == Some(0);
+        let due = || self.is_due_at(boundary, self.rules.checkpoint_every, self.checkpointed_at);
+        let proposes = is_first && !self.uploading && boundary < self.rules.total_steps;
+        if proposes && (self.send_again || due()) { boundary } else { 0 }
+    }
+
+    /// All members heard the same in the round that ended at this boundary.
+    pub(super) fn agree_on_checkpoint(&mut self, offers: &[Offer]) {
+        let first = offers.first().map_or(0, |offer| offer.checkpoint);
+        self.slices_at = (self.rules.slices && first == self.step && first > 0).then_some(first);
+    }
+
+    /// Whether the state is to be sent, or its slices written, at this boundary.
+    pub(super) fn is_checkpoint_due(&self) -> bool {
+        let is_new = self.checkpointed_at != Some(self.step);
+        if self.rules.slices {
+            let agreed = self.slices_at == Some(self.step);
+            return agreed && is_new && self.membership.rank(self.id).is_some();
+        }
+        let is_first = self.membership.rank(self.id) == Some(0);
+        let is_due = || self.is_due(self.rules.checkpoint_every, self.checkpointed_at);
+        is_first && (self.send_again && is_new || is_due())
     }
 
     /// The coordinator asks for the state after `step`.

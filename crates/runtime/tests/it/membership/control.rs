@@ -311,6 +311,7 @@ impl World {
             units_per_step: u64::from(self.scenario.virtual_nodes),
             evaluate_every: self.scenario.rules.evaluate_every,
             checkpoint_every: self.scenario.rules.checkpoint_every,
+            slices: self.scenario.rules.slices,
             verdict_every: self.scenario.rules.verdict_every,
             checkpoint_period_s: if self.scenario.rules.checkpoint_every > 0 { 0.3 } else { 0.0 },
             last_checkpoint_wait_s: 300.0,

@@ -149,6 +149,7 @@ impl Scenario {
             total_steps,
             evaluate_every: every(&mut random),
             checkpoint_every: every(&mut random),
+            slices: false,
             verdict_every: 0,
             batches: None,
         };
