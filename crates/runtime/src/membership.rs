@@ -155,8 +155,14 @@ pub struct Offer {
     pub epoch: u64,
     /// The run goes on after every boundary up to this one, as it heard.
     pub decided: u64,
-    /// The boundary at which all are to write their slices of a checkpoint, as the first member says; 0 for none.
+    /// The boundary at which all are to write their slices of a checkpoint, as the first member says; 0 for none, or
+    /// [`STILL_WRITES`](Offer::STILL_WRITES).
     pub checkpoint: u64,
+}
+
+impl Offer {
+    /// Slices of an earlier checkpoint are on their way: none is written at this boundary.
+    pub const STILL_WRITES: u64 = u64::MAX;
 }
 
 /// Where a worker without state gets it from.

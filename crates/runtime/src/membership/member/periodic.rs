@@ -15,23 +15,29 @@ impl Member {
         self.send_again = false;
     }
 
-    /// Whether slices that this member wrote are still on their way: it proposes no further checkpoint meanwhile.
+    /// Whether slices that this member wrote are still on their way: there is no further checkpoint meanwhile.
     pub fn uploads(&mut self, uploading: bool) {
         self.uploading = uploading;
     }
 
-    /// The boundary at which the first member would have all write their slices, if it is this one; otherwise 0.
+    /// The boundary at which the first member would have all write their slices, if it is this one; otherwise 0, or that
+    /// this member cannot.
     pub(super) fn proposed_checkpoint(&self, boundary: u64) -> u64 {
+        if self.rules.slices && self.uploading {
+            return Offer::STILL_WRITES;
+        }
         let is_first = self.rules.slices && self.membership.rank(self.id) == Some(0);
         let due = || self.is_due_at(boundary, self.rules.checkpoint_every, self.checkpointed_at);
-        let proposes = is_first && !self.uploading && boundary < self.rules.total_steps;
+        let proposes = is_first && boundary < self.rules.total_steps;
         if proposes && (self.send_again || due()) { boundary } else { 0 }
     }
 
     /// All members heard the same in the round that ended at this boundary.
     pub(super) fn agree_on_checkpoint(&mut self, offers: &[Offer]) {
         let first = offers.first().map_or(0, |offer| offer.checkpoint);
-        self.slices_at = (self.rules.slices && first == self.step && first > 0).then_some(first);
+        let all_can = offers.iter().all(|offer| offer.checkpoint != Offer::STILL_WRITES);
+        let agreed = self.rules.slices && all_can && first == self.step && first > 0;
+        self.slices_at = agreed.then_some(first);
     }
 
     /// Whether the state is to be sent, or its slices written, at this boundary.

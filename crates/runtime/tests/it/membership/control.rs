@@ -268,6 +268,24 @@ impl World {
         self.coordinate(Event::Received(step));
     }
 
+    /// A worker wrote its slice; whether all have.
+    pub(crate) fn is_whole(&mut self, of: (u64, u64, u64), from: WorkerId, digest: u64, count: usize) -> bool {
+        if !self.processes[&from].alive {
+            return false;
+        }
+        let slices = self.slices.entry(of).or_default();
+        slices.insert(from, digest);
+        let same = slices.values().all(|other| *other == digest);
+        let whole = slices.len() == count;
+        if !same {
+            self.violate(format!("the slices of step {} are of different states", of.1));
+        }
+        if whole {
+            self.slices.remove(&of);
+        }
+        whole
+    }
+
     /// A state that came is written, or cannot be.
     pub(crate) fn written(&mut self, generation: u64, step: u64, digest: u64, full: bool) {
         if generation != self.generation || self.coordinator.is_none() {
