@@ -102,7 +102,8 @@ pub(super) fn measure(arguments: &CheckpointsArguments, printer: &Printer) -> Re
     let place = super::folder::Folder::new("checkpoints")?;
     let url = format!("file://{}", place.path().display());
     let mut trial = Trial::start(&job(parameters, Some(&url)), *workers)?;
-    trial.wait("the first checkpoint", |trial| trial.since(0).iter().find_map(|line| written(&line.event)))?;
+    trial
+        .wait("the first checkpoint", |trial| trial.since(0).iter().find_map(|line| written(&line.event)))?;
     let copies_s = copies_s(slice_bytes);
     trial.wait("checkpoints", |trial| {
         let count = trial.since(0).iter().filter(|line| written(&line.event).is_some()).count();
@@ -142,7 +143,12 @@ pub(super) fn measure(arguments: &CheckpointsArguments, printer: &Printer) -> Re
             .with("first_step_after_s", restored_s),
     );
     let bound_s = plain_s.max(copy_s);
-    report.at_most("longest stall, beside the longer of a step and a plain copy", "s", largest(&stalls_s), bound_s);
+    report.at_most(
+        "longest stall, beside the longer of a step and a plain copy",
+        "s",
+        largest(&stalls_s),
+        bound_s,
+    );
     let more_bytes = peak_bytes.saturating_sub(bare_bytes) as f64;
     report.at_most("more memory of the coordinator than without", "bytes", more_bytes, CHANCE_BYTES);
     report.note(
@@ -168,7 +174,8 @@ fn go_on(trial: &mut Trial, workers: u32, printer: &Printer) -> Result<f64, Fail
     let mark = trial.mark()?;
     let began = Instant::now();
     trial.resume_with(&["--workers", &workers.to_string(), "--grace", "1s"])?;
-    let restored = |event: &Event| matches!(event, Event::Membership { reason, .. } if reason.contains("restored"));
+    let restored =
+        |event: &Event| matches!(event, Event::Membership { reason, .. } if reason.contains("restored"));
     trial.wait("a membership that was restored", |trial| {
         trial.since(mark).iter().find(|line| restored(&line.event)).map(|_| ())
     })?;

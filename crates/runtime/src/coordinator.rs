@@ -42,6 +42,7 @@ mod metrics;
 mod observer;
 mod past;
 mod processes;
+mod restore;
 mod slices;
 mod spawn;
 mod status;
@@ -179,7 +180,9 @@ pub enum CoordinatorError {
     #[error("checkpoint.url: {0}")]
     Store(#[from] StoreError),
     /// No checkpoint in slices is written while the workers do not all wait for all.
-    #[error("checkpoint.url: the run is to be trained with servers or asynchronous phases, of which there are no slices")]
+    #[error(
+        "checkpoint.url: the run is to be trained with servers or asynchronous phases, of which there are no slices"
+    )]
     NoSlices,
 }
 
@@ -405,29 +408,7 @@ impl Run {
             virtual_nodes: order.virtual_nodes,
         };
         self.write(&known);
-        if self.slices.is_some() {
-            return self.find_slices(workload);
-        }
-        // A new run begins from its seed or its initial weights, whatever lies in the folder.
-        let newest = if self.resumed { self.planes.checkpoints.newest()? } else { None };
-        if let Some(loaded) = newest {
-            let accepts = self.options.accept_other_data;
-            self.past.check_class(&loaded.path, &loaded.kernel_class, &workload.fingerprint, accepts)?;
-            for error in &loaded.skipped {
-                let event =
-                    Journaled::CheckpointFailed { step: loaded.state.step, reason: error.to_string() };
-                self.write(&event);
-            }
-            self.last_checkpoint = Some(loaded.path.display().to_string());
-            self.machine.set_checkpoint(Some(loaded.state.step));
-        } else if let Some(file) = &self.options.initial_weights {
-            let kept = self.planes.checkpoints.keep_initial(file);
-            kept.map_err(system(format!("take the initial weights in {}", file.display())))?;
-            // The checkpoint holds them now.
-            let _ = std::fs::remove_file(file);
-            self.machine.set_checkpoint(Some(0));
-        }
-        Ok(())
+        self.find_checkpoint(workload)
     }
 
     fn act(&mut self, actions: Vec<Action>) {

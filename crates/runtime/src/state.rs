@@ -67,7 +67,9 @@ impl TrainingState {
     /// The vectors in order: parameters, optimizer slots, model state.
     pub(crate) fn vectors_mut(&mut self) -> impl Iterator<Item = &mut [f32]> {
         let slots = self.slots.iter_mut().map(Vec::as_mut_slice);
-        std::iter::once(&mut self.parameters[..]).chain(slots).chain(std::iter::once(&mut self.model_state[..]))
+        std::iter::once(&mut self.parameters[..])
+            .chain(slots)
+            .chain(std::iter::once(&mut self.model_state[..]))
     }
 
     /// BLAKE3 over parameters, then optimizer slots, then model state (little-endian `f32`).

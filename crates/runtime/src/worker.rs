@@ -132,10 +132,8 @@ pub fn run<E: Into<WorkloadError>>(
             Err(why) => return Err(fail(WorkloadError::new(format!("the link cannot be measured: {why}")))),
         }
     }
-    let slices = match Slices::open(&welcome) {
-        Ok(slices) => slices,
-        Err(error) => return Err(fail(WorkloadError::new(format!("{error}; {}", error.hint())))),
-    };
+    let slices = Slices::open(&welcome)
+        .map_err(|error| fail(WorkloadError::new(format!("{error}; {}", error.hint()))))?;
     let stages = Stages::new(&progress, &connection.mailbox);
     let engine = warm(&job, &stages, build, |workload| {
         Engine::new(workload, &job, &options.token, welcome.worker, wake)
@@ -282,14 +280,7 @@ impl Worker {
                 Task::BeginShadow => self.begin_shadow(),
                 Task::CatchUp { source, behind, from, to } => self.catch_up(*source, behind, *from..*to),
                 Task::Evaluate => self.evaluate(&task),
-                Task::Checkpoint if self.slices.is_some() => {
-                    self.write_slices();
-                    self.member.checkpointed();
-                }
-                Task::Checkpoint => {
-                    self.upload(if self.member.is_finished() { streams::LAST } else { streams::PERIODIC });
-                    self.member.checkpointed();
-                }
+                Task::Checkpoint => self.checkpoint(),
                 Task::Switch(membership) => self.switch(membership),
                 Task::Hold => self.hold(&task),
                 Task::Train => self.train(&task),
@@ -489,13 +480,8 @@ impl Worker {
     }
 
     fn finish(&mut self) {
-        let first = self.member.membership().rank(self.connector.me) == Some(0);
-        if self.slices.is_some() {
-            if !self.member.has_diverged() {
-                self.write_slices();
-            }
-        } else if first && !self.member.has_diverged() {
-            self.upload(streams::LAST);
+        if !self.member.has_diverged() {
+            self.last_checkpoint();
         }
         self.finish_upload();
         self.flush();

@@ -145,7 +145,8 @@ fn control_plane() -> Vec<Decoder> {
         ..Default::default()
     };
     let slice = wire::Slice { index: 1, offset: 24, bytes: 24, digest: vec![7; 32] };
-    let slices = wire::SlicesWritten { epoch: 3, step: 9, count: 2, slices: vec![slice], ..Default::default() };
+    let slices =
+        wire::SlicesWritten { epoch: 3, step: 9, count: 2, slices: vec![slice], ..Default::default() };
     let from_worker = vec![
         from(wire::from_worker::Body::Warmed(workload)),
         from(wire::from_worker::Body::Report(report)),

@@ -31,7 +31,9 @@ impl Place {
 
     fn command(&self, scene: &Scene, arguments: &[&str]) -> Command {
         let mut command = scene.command(arguments);
-        for variable in ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"] {
+        for variable in
+            ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]
+        {
             command.env_remove(variable);
         }
         if let Place::Store(server) = self {
@@ -167,7 +169,8 @@ fn killed(place: &Place, recipe: &Recipe) -> (Scene, Vec<PathBuf>) {
 }
 
 fn slice_of(folder: &Path) -> PathBuf {
-    let is_slice = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("slice-"));
+    let is_slice =
+        |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("slice-"));
     files_of(folder).into_iter().find(is_slice).expect("a slice")
 }
 
@@ -190,7 +193,7 @@ fn a_damaged_slice_gives_way_to_the_checkpoint_before() {
         let (scene, steps) = killed(&place, &recipe);
         assert!(steps.len() >= 2, "{steps:?}");
         harm(&slice_of(&steps[0]));
-        let ended = scene.resume(&[]).end();
+        let ended = scene.resume(&["--grace", "100ms"]).end();
         assert_eq!(ended.code, Some(0), "{what}: {ended:?}");
         ended.says(&["the checkpoint is damaged", what]);
         assert!(ended.stdout.contains(&recipe.digest()), "{what}: {ended:?}");
@@ -207,7 +210,7 @@ fn without_a_manifest_a_step_does_not_count_and_none_sound_is_refused() {
     for step in &steps[1..] {
         fs::write(step.join("manifest.json"), "{}").expect("it can be written");
     }
-    scene.resume(&[]).end().refused_with(&["job-1", "manifest", "damaged"]);
+    scene.resume(&["--grace", "100ms"]).end().refused_with(&["job-1", "manifest", "damaged"]);
     let elsewhere = recipe.scene();
     let ended = place.train(&elsewhere, &["--resume-from", &place.url()]).end();
     ended.refused_with(&["--resume-from", "no checkpoint of this job"]);
@@ -282,9 +285,11 @@ fn a_place_that_cannot_be_used_is_refused_before_anything_begins() {
         command.envs(environment.iter().copied());
         scene.start_command(command).end()
     };
-    run(&[("AWS_ACCESS_KEY_ID", "AKIAOTHER")], "s3://bucket/x").refused_with(&["checkpoint.url", "InvalidAccessKeyId"]);
+    run(&[("AWS_ACCESS_KEY_ID", "AKIAOTHER")], "s3://bucket/x")
+        .refused_with(&["checkpoint.url", "InvalidAccessKeyId"]);
     run(&[], "s3://nowhere/x").refused_with(&["checkpoint.url", "s3://nowhere/x", "NoSuchBucket"]);
-    run(&[("AWS_SECRET_ACCESS_KEY", "")], "s3://bucket/x").refused_with(&["AWS_SECRET_ACCESS_KEY", "not set"]);
+    run(&[("AWS_SECRET_ACCESS_KEY", "")], "s3://bucket/x")
+        .refused_with(&["AWS_SECRET_ACCESS_KEY", "not set"]);
     run(&[], "gs://bucket/x").refused_with(&["checkpoint.url", "s3://BUCKET/PREFIX"]);
     let secret = run(&[], "s3://AKIA:hush@bucket/x");
     secret.refused_with(&["checkpoint.url"]);
@@ -307,9 +312,15 @@ fn a_worker_that_dies_while_it_writes_costs_one_checkpoint() {
     // Nothing ends meanwhile: whatever is being written is on its way when the worker dies.
     server.fail_always(Some(Fault::Busy));
     let asked = server.requests().len();
-    wait_for(|| "no slice is written".into(), || {
-        server.requests()[asked..].iter().any(|request| request.starts_with("PUT") && request.contains("/slice-")).then_some(())
-    });
+    wait_for(
+        || "no slice is written".into(),
+        || {
+            server.requests()[asked..]
+                .iter()
+                .any(|request| request.starts_with("PUT") && request.contains("/slice-"))
+                .then_some(())
+        },
+    );
     let (_, process) = *scene.workers().last().expect("a worker");
     scene.kill_worker(process);
     run.until("a crash", |event| matches!(event, Event::Crashed { .. }).then_some(()));

@@ -87,7 +87,8 @@ pub enum CheckpointUrl {
 }
 
 /// What would be right.
-const EXPECTED: &str = "a folder, file:///FOLDER or s3://BUCKET/PREFIX; credentials and endpoint come from the environment";
+const EXPECTED: &str =
+    "a folder, file:///FOLDER or s3://BUCKET/PREFIX; credentials and endpoint come from the environment";
 
 /// Longer keys S3 does not take; names of runs and slices come behind the prefix.
 const PREFIX_BYTES_MAX: usize = 700;
@@ -207,7 +208,8 @@ mod tests {
     #[test]
     fn folders_and_stores_are_read() {
         let folder = |path: &str| CheckpointUrl::Folder(path.into());
-        let s3 = |bucket: &str, prefix: &str| CheckpointUrl::S3 { bucket: bucket.into(), prefix: prefix.into() };
+        let s3 =
+            |bucket: &str, prefix: &str| CheckpointUrl::S3 { bucket: bucket.into(), prefix: prefix.into() };
         for (text, url) in [
             ("file:///shared/a", folder("/shared/a")),
             ("/shared/a", folder("/shared/a")),
@@ -228,8 +230,19 @@ mod tests {
     #[test]
     fn what_is_neither_is_refused_and_passwords_are_not_repeated() {
         for text in [
-            "", "s3://", "s3://B/x", "s3://ab/x", "s3://a..b/x", "s3://bucket//x", "s3://bucket/../x", "gs://bucket/x",
-            "http://host/x", "file://host/x", "file:///a/../b", "s3://bucket/x?y", "s3://bucket/a\nb",
+            "",
+            "s3://",
+            "s3://B/x",
+            "s3://ab/x",
+            "s3://a..b/x",
+            "s3://bucket//x",
+            "s3://bucket/../x",
+            "gs://bucket/x",
+            "http://host/x",
+            "file://host/x",
+            "file:///a/../b",
+            "s3://bucket/x?y",
+            "s3://bucket/a\nb",
         ] {
             assert!(text.parse::<CheckpointUrl>().is_err(), "{text}");
         }

@@ -56,15 +56,26 @@ impl Past {
         let store = Store::new(folder(options, id.as_deref()), job.checkpoint.keep, &job.identity())
             .of_run(id.as_deref().unwrap_or_default());
         let (shelf, origin) = shelves(options, id.as_deref())?;
-        let has_slices = || shelf.as_ref().map_or(Ok(false), |shelf| shelf.steps().map(|steps| !steps.is_empty()));
+        let has_slices =
+            || shelf.as_ref().map_or(Ok(false), |shelf| shelf.steps().map(|steps| !steps.is_empty()));
         let journal_lost = resumed.is_none() && (!store.steps().is_empty() || has_slices()?);
         if journal_lost {
             resumed = Some(Resumed::of_lost_journal());
         }
         let classes = history.kernel_classes.clone();
         let task = history.task.clone();
-        let mut past =
-            Past { resumed, id, store, shelf, origin, accepted: None, plain_transport, journal_lost, classes, task };
+        let mut past = Past {
+            resumed,
+            id,
+            store,
+            shelf,
+            origin,
+            accepted: None,
+            plain_transport,
+            journal_lost,
+            classes,
+            task,
+        };
         if let Some(workload) = options.workload.as_ref().filter(|known| !known.fingerprint.is_empty()) {
             past.accepted = past.accept(workload, options.accept_other_data)?;
         }
@@ -123,13 +134,12 @@ fn folder(options: &Options, id: Option<&str>) -> PathBuf {
 }
 
 /// Where the workers write checkpoints, tried out, and where they may read others; none where the coordinator writes.
-fn shelves(
-    options: &Options,
-    id: Option<&str>,
-) -> Result<(Option<Shelf>, Option<Shelf>), CoordinatorError> {
+fn shelves(options: &Options, id: Option<&str>) -> Result<(Option<Shelf>, Option<Shelf>), CoordinatorError> {
     let Some(url) = &options.job.checkpoint.url else { return Ok((None, None)) };
-    if !options.job.sync.is_synchronous() || options.synchronisation.reduce_at_servers
-        || options.synchronisation.phases.iter().any(|(_, protocol)| *protocol != Protocol::Bsp) {
+    if !options.job.sync.is_synchronous()
+        || options.synchronisation.reduce_at_servers
+        || options.synchronisation.phases.iter().any(|(_, protocol)| *protocol != Protocol::Bsp)
+    {
         return Err(CoordinatorError::NoSlices);
     }
     let (identity, keep) = (options.job.identity(), options.job.checkpoint.keep);

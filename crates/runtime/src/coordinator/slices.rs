@@ -9,9 +9,9 @@ use std::time::Instant;
 
 use bellwether_core::record::Event as Journaled;
 
+use super::Run;
 use super::checkpoints::{Stored, Told};
 use super::turns::Incoming;
-use super::{CoordinatorError, Run};
 use crate::checkpoint::CheckpointError;
 use crate::membership::coordinator::Event;
 use crate::membership::{SlicesWritten, WorkerId, WorkloadDescription};
@@ -235,31 +235,5 @@ impl Run {
             self.write(&Journaled::CheckpointFailed { step, reason: reason.clone() });
             self.handle(Event::Checkpoint(step, Err(reason)));
         }
-    }
-
-    /// Sets what the run goes on from; whether there is something.
-    pub(super) fn find_slices(&mut self, workload: &WorkloadDescription) -> Result<(), CoordinatorError> {
-        let Some(slices) = &self.slices else { return Ok(()) };
-        let (found, skipped) = slices.candidates(self.resumed)?;
-        let accepts = self.options.accept_other_data;
-        let mut steps = Vec::new();
-        for candidate in &found {
-            let class = &candidate.manifest.kernel_class;
-            match self.past.check_class(&candidate.path, class, &workload.fingerprint, accepts) {
-                Ok(()) => steps.push(candidate.manifest.step),
-                Err(error) if steps.is_empty() => return Err(error),
-                // An older one of other kernels is no way out.
-                Err(_) => {}
-            }
-        }
-        for error in &skipped {
-            let step = steps.first().copied().unwrap_or(0);
-            self.write(&Journaled::CheckpointFailed { step, reason: error.to_string() });
-        }
-        let Some(newest) = found.first().filter(|_| !steps.is_empty()) else { return Ok(()) };
-        self.last_checkpoint = Some(newest.path.display().to_string());
-        self.machine.set_checkpoint(Some(steps.remove(0)));
-        self.machine.set_older_checkpoints(steps);
-        Ok(())
     }
 }

@@ -187,18 +187,6 @@ impl Member {
         u64::from(fixed.max().unwrap_or(self.membership.accumulation).max(1))
     }
 
-    /// Whether a multiple of `every` lies behind that the boundary `done` and those before it do not cover: every
-    /// member comes to the same answer, whatever it was told when.
-    fn is_due(&self, every: u64, done: Option<u64>) -> bool {
-        self.is_due_at(self.step, every, done)
-    }
-
-    /// The same for another boundary.
-    fn is_due_at(&self, step: u64, every: u64, done: Option<u64>) -> bool {
-        let since = step.saturating_sub(self.reach()).max(done.unwrap_or(0));
-        every > 0 && step / every > since / every
-    }
-
     /// What to do now.
     pub fn next_task(&self) -> Task {
         match &self.stage {

@@ -62,11 +62,12 @@ impl Objects for Folder {
         // Of all processes of all nodes.
         let mut random = [0; 8];
         let number = self.written.fetch_add(1, Ordering::Relaxed);
-        let written = getrandom::fill(&mut random).map_err(|e| io::Error::other(e.to_string())).and_then(|()| {
-            private::folder(folder)?;
-            let temporary = folder.join(format!(".{:016x}-{number}.part", u64::from_le_bytes(random)));
-            write_atomically(&temporary, &path, bytes)
-        });
+        let written =
+            getrandom::fill(&mut random).map_err(|e| io::Error::other(e.to_string())).and_then(|()| {
+                private::folder(folder)?;
+                let temporary = folder.join(format!(".{:016x}-{number}.part", u64::from_le_bytes(random)));
+                write_atomically(&temporary, &path, bytes)
+            });
         written.map_err(|error| failed(&path, &error))
     }
 

@@ -116,8 +116,16 @@ impl S3 {
         };
         let path = format!("{path}/{}", sign::encode(what.key, true));
         let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string().replace(['-', ':'], "");
-        let request =
-            Request { method: what.method, host, path: &path, query: what.query, headers: &[], body, region, time: &time };
+        let request = Request {
+            method: what.method,
+            host,
+            path: &path,
+            query: what.query,
+            headers: &[],
+            body,
+            region,
+            time: &time,
+        };
         let headers = sign::sign(&request, &who);
         let mut url = format!("{scheme}://{host}{path}");
         if !what.query.is_empty() {
@@ -128,7 +136,10 @@ impl S3 {
         let sent = match what.method {
             "PUT" => {
                 let request = self.agent.put(&url).config().timeout_global(Some(patience)).build();
-                headers.iter().fold(request, |request, (name, value)| request.header(*name, value)).send(what.body)
+                headers
+                    .iter()
+                    .fold(request, |request, (name, value)| request.header(*name, value))
+                    .send(what.body)
             }
             method => {
                 let request = if method == "DELETE" { self.agent.delete(&url) } else { self.agent.get(&url) };
@@ -147,7 +158,8 @@ impl S3 {
         let _ = response.into_body().into_reader().take(ANSWER_BYTES_MAX).read_to_end(&mut answer);
         let code = listing::code(&answer);
         let place = what.place.to_string();
-        let word = code.clone().map_or(format!("status {status}"), |code| format!("{code} (status {status})"));
+        let word =
+            code.clone().map_or(format!("status {status}"), |code| format!("{code} (status {status})"));
         match (status, code.as_deref()) {
             (404, None | Some("NoSuchKey")) => (false, StoreError::Missing { place }),
             (500.. | 408 | 429, _) | (_, Some("RequestTimeout" | "SlowDown")) => {
@@ -169,7 +181,8 @@ impl S3 {
             let page = self.ask(&ask, &mut |response| {
                 let mut answer = Vec::new();
                 response.into_body().into_reader().take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
-                listing::page(&answer).ok_or_else(|| std::io::Error::other("its answer is no list of objects"))
+                listing::page(&answer)
+                    .ok_or_else(|| std::io::Error::other("its answer is no list of objects"))
             })?;
             next.clone_from(&page.next);
             pages.push(page);
@@ -183,7 +196,12 @@ impl S3 {
     }
 
     /// Reads an object into memory that `fit` gives for its length, which the store says and which is not believed.
-    fn fetch(&self, key: &str, expected: u64, into: &mut dyn FnMut(&mut dyn Read) -> std::io::Result<bool>) -> Result<(), StoreError> {
+    fn fetch(
+        &self,
+        key: &str,
+        expected: u64,
+        into: &mut dyn FnMut(&mut dyn Read) -> std::io::Result<bool>,
+    ) -> Result<(), StoreError> {
         let (whole, place) = (self.key(key), self.place(key));
         let ask = Ask { method: "GET", key: &whole, query: &[], body: &[], expected, place: &place };
         let fits = self.ask(&ask, &mut |response| {
@@ -285,7 +303,9 @@ impl Objects for S3 {
         let root = self.key("");
         let pages = self.pages(&root, Some("/"))?;
         let folders = pages.into_iter().flat_map(|page| page.folders);
-        Ok(folders.filter_map(|folder| Some(folder.strip_prefix(&root)?.trim_end_matches('/').into())).collect())
+        Ok(folders
+            .filter_map(|folder| Some(folder.strip_prefix(&root)?.trim_end_matches('/').into()))
+            .collect())
     }
 
     fn remove(&self, key: &str) -> Result<(), StoreError> {

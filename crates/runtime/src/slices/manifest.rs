@@ -159,7 +159,8 @@ impl Manifest {
     ///
     /// Returns what is wrong with it.
     pub fn decode(bytes: &[u8]) -> Result<Manifest, String> {
-        let manifest: Manifest = serde_json::from_slice(bytes).map_err(|error| format!("it is no manifest: {error}"))?;
+        let manifest: Manifest =
+            serde_json::from_slice(bytes).map_err(|error| format!("it is no manifest: {error}"))?;
         if manifest.format != FORMAT || manifest.dtype != DTYPE {
             let Manifest { format, dtype, .. } = &manifest;
             return Err(format!("its format is `{format}` with `{dtype}`, which this release does not know"));
@@ -217,11 +218,14 @@ impl Manifest {
                         "`{}` of its {what} has shape {:?}, where the job's model has `{}` with {:?}",
                         its.name, its.shape, ours.name, ours.shape
                     ),
-                    None => format!("it has {} tensors of {what}, the job's model has {}", its.len(), ours.len()),
+                    None => {
+                        format!("it has {} tensors of {what}, the job's model has {}", its.len(), ours.len())
+                    }
                 });
             }
         }
-        (self.slots != slots).then(|| format!("it has the optimizer slots {:?}, the job's has {slots:?}", self.slots))
+        (self.slots != slots)
+            .then(|| format!("it has the optimizer slots {:?}, the job's has {slots:?}", self.slots))
     }
 }
 

@@ -84,7 +84,8 @@ pub fn fill(objects: &dyn Objects, manifest: &Manifest, state: &mut TrainingStat
             head.copy_from_slice(&rest[..here]);
             (place, rest, left) = (tail, &rest[here..], left - here);
             if place.is_empty() && left > 0 {
-                place = places.next().ok_or_else(|| ReadError::Damaged("it is longer than the state".into()))?;
+                place =
+                    places.next().ok_or_else(|| ReadError::Damaged("it is longer than the state".into()))?;
             }
         }
     }

@@ -87,7 +87,10 @@ impl Shelf {
         if read == bytes && is_listed {
             return Ok(());
         }
-        Err(StoreError::Failed { place: self.url.to_string(), what: "it does not show what was just written".into() })
+        Err(StoreError::Failed {
+            place: self.url.to_string(),
+            what: "it does not show what was just written".into(),
+        })
     }
 
     /// What people are told of the checkpoint after `step` steps: its manifest.
@@ -142,7 +145,8 @@ impl Shelf {
             let key = format!("{folder}/{}", slice.name(manifest.slices.len()));
             if there.get(&key) != Some(&slice.bytes) {
                 let place = format!("{}/{key}", self.url);
-                let what = "a worker wrote it, and it is not there: the place is not the same for all nodes".into();
+                let what =
+                    "a worker wrote it, and it is not there: the place is not the same for all nodes".into();
                 return Err(StoreError::Failed { place, what });
             }
         }

@@ -167,7 +167,9 @@ impl Worker {
             return;
         }
         slices.join();
-        if let Some(written) = lock(&slices.shared.written).clone().filter(|w| (w.epoch, w.step) == (epoch, step)) {
+        if let Some(written) =
+            lock(&slices.shared.written).clone().filter(|w| (w.epoch, w.step) == (epoch, step))
+        {
             return say(FromWorker::SlicesWritten(written));
         }
         let state = read(&self.engine.state);

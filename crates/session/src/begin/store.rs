@@ -28,7 +28,8 @@ fn refused(key: &str, error: &StoreError) -> InputError {
 pub(crate) fn find(job: &CheckedJob, from: Option<&CheckpointUrl>) -> Result<Option<Origin>, RunError> {
     let Some(url) = &job.checkpoint.url else {
         let hint = "set checkpoint.url, in the job file or with --set checkpoint.url=URL: the workers read and write there";
-        let error = || InputError::new("resume-from", "the job names no place for checkpoints in slices").hint(hint);
+        let error =
+            || InputError::new("resume-from", "the job names no place for checkpoints in slices").hint(hint);
         return from.map_or(Ok(None), |_| Err(RunError::Option(error())));
     };
     slices::runs_at(url).map_err(|error| refused("checkpoint.url", &error))?;
@@ -59,7 +60,8 @@ pub(crate) fn is_there(job: &CheckedJob, manifest: &std::path::Path) -> bool {
         return manifest.is_file();
     }
     let text = manifest.to_string_lossy();
-    let folder = text.rsplit_once("/step-").map(|(folder, step)| (folder, step.trim_end_matches("/manifest.json")));
+    let folder =
+        text.rsplit_once("/step-").map(|(folder, step)| (folder, step.trim_end_matches("/manifest.json")));
     let Some((folder, step)) = folder else { return false };
     let shelf = folder.parse().ok().and_then(|url| slices::Shelf::open(url, 1, &job.identity()).ok());
     // What cannot be asked now may be there.

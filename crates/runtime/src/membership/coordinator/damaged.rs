@@ -9,7 +9,9 @@ impl Coordinator {
     /// A worker was told to load the checkpoint of `step`, which is not what was written.
     pub(super) fn checkpoint_damaged(&mut self, worker: WorkerId, step: u64, why: &str) {
         // All who load it say so; the first is enough.
-        let Lifecycle::Recovering { load: Some(Load::Checkpoint(loads)), .. } = self.lifecycle else { return };
+        let Lifecycle::Recovering { load: Some(Load::Checkpoint(loads)), .. } = self.lifecycle else {
+            return;
+        };
         if loads != step || self.current.rank(worker).is_none() {
             return;
         }

@@ -4,6 +4,18 @@ use super::{Member, Stage};
 use crate::membership::Offer;
 
 impl Member {
+    /// Whether a multiple of `every` lies behind that the boundary `done` and those before it do not cover: every
+    /// member comes to the same answer, whatever it was told when.
+    pub(super) fn is_due(&self, every: u64, done: Option<u64>) -> bool {
+        self.is_due_at(self.step, every, done)
+    }
+
+    /// The same for another boundary.
+    fn is_due_at(&self, step: u64, every: u64, done: Option<u64>) -> bool {
+        let since = step.saturating_sub(self.reach()).max(done.unwrap_or(0));
+        every > 0 && step / every > since / every
+    }
+
     /// [`Evaluate`](super::Task::Evaluate) was carried out.
     pub fn evaluated(&mut self) {
         self.evaluated_at = Some(self.step);

@@ -65,13 +65,18 @@ pub(super) fn endpoint(bucket: &str, variables: Variables<'_>) -> Result<Endpoin
 /// Who asks: by the variables, or else by the profile in the user's file, which is read whenever it is needed because it
 /// may be renewed.
 pub(super) fn credentials(variables: Variables<'_>) -> Result<Credentials, StoreError> {
-    let set = |name: &str| variables(name).map(|value| value.trim().to_string()).filter(|value| !value.is_empty());
+    let set =
+        |name: &str| variables(name).map(|value| value.trim().to_string()).filter(|value| !value.is_empty());
     match (set("AWS_ACCESS_KEY_ID"), set("AWS_SECRET_ACCESS_KEY")) {
         (Some(key_id), Some(secret)) => {
             return checked(Credentials { key_id, secret, token: set("AWS_SESSION_TOKEN") });
         }
-        (Some(_), None) => return Err(wrong("AWS_SECRET_ACCESS_KEY", "it is not set, and AWS_ACCESS_KEY_ID is")),
-        (None, Some(_)) => return Err(wrong("AWS_ACCESS_KEY_ID", "it is not set, and AWS_SECRET_ACCESS_KEY is")),
+        (Some(_), None) => {
+            return Err(wrong("AWS_SECRET_ACCESS_KEY", "it is not set, and AWS_ACCESS_KEY_ID is"));
+        }
+        (None, Some(_)) => {
+            return Err(wrong("AWS_ACCESS_KEY_ID", "it is not set, and AWS_SECRET_ACCESS_KEY is"));
+        }
         (None, None) => {}
     }
     let beside = || set("HOME").map(|home| PathBuf::from(home).join(".aws/credentials"));
@@ -91,7 +96,8 @@ fn of_profile(text: &str, profile: &str) -> Option<Credentials> {
     for line in text.lines().map(str::trim) {
         if let Some(section) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
             is_ours = section.trim() == profile;
-        } else if let Some((key, value)) = line.split_once('=').filter(|_| is_ours && !line.starts_with('#')) {
+        } else if let Some((key, value)) = line.split_once('=').filter(|_| is_ours && !line.starts_with('#'))
+        {
             let value = Some(value.trim().to_string()).filter(|value| !value.is_empty());
             match key.trim() {
                 "aws_access_key_id" => key_id = value,
@@ -147,7 +153,8 @@ mod tests {
 
     #[test]
     fn credentials_come_from_variables_or_the_profile() {
-        let who = with(&[("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b")], credentials).expect("both");
+        let who =
+            with(&[("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b")], credentials).expect("both");
         assert_eq!((who.key_id.as_str(), who.secret.as_str(), who.token), ("a", "b", None));
         assert!(with(&[("AWS_ACCESS_KEY_ID", "a")], credentials).is_err());
         assert!(with(&[("HOME", "/nonexistent")], credentials).is_err());

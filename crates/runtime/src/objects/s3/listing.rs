@@ -79,7 +79,9 @@ pub(super) fn code(bytes: &[u8]) -> Option<String> {
         }
     });
     code.filter(|code| {
-        !code.is_empty() && code.len() <= 64 && code.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.')
+        !code.is_empty()
+            && code.len() <= 64
+            && code.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.')
     })
 }
 

@@ -76,7 +76,8 @@ fn mac(key: &[u8], text: &str) -> Vec<u8> {
 /// The headers that a request needs beside its own: the time, the body's digest, the token, and the signature.
 pub(super) fn sign(request: &Request<'_>, who: &Credentials) -> Vec<(&'static str, String)> {
     let Request { method, host, path, query: pairs, headers, body, region, time } = request;
-    let mut signed: Vec<(&str, &str)> = vec![("host", host), ("x-amz-content-sha256", body), ("x-amz-date", time)];
+    let mut signed: Vec<(&str, &str)> =
+        vec![("host", host), ("x-amz-content-sha256", body), ("x-amz-date", time)];
     signed.extend(who.token.as_deref().map(|token| ("x-amz-security-token", token)));
     signed.extend_from_slice(headers);
     signed.sort_unstable();
@@ -117,7 +118,8 @@ mod tests {
             token: None,
         };
         let headers = sign(request, &who);
-        let (_, authorization) = headers.iter().find(|(name, _)| *name == "authorization").expect("it is signed");
+        let (_, authorization) =
+            headers.iter().find(|(name, _)| *name == "authorization").expect("it is signed");
         authorization.rsplit_once("Signature=").expect("it has a signature").1.into()
     }
 
@@ -138,7 +140,10 @@ mod tests {
         let put = Request {
             method: "PUT",
             path: &encode("/test$file.text", true),
-            headers: &[("date", "Fri, 24 May 2013 00:00:00 GMT"), ("x-amz-storage-class", "REDUCED_REDUNDANCY")],
+            headers: &[
+                ("date", "Fri, 24 May 2013 00:00:00 GMT"),
+                ("x-amz-storage-class", "REDUCED_REDUNDANCY"),
+            ],
             body: &sha256(b"Welcome to Amazon S3."),
             ..request
         };

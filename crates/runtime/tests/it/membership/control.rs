@@ -269,7 +269,13 @@ impl World {
     }
 
     /// A worker wrote its slice; whether all have.
-    pub(crate) fn is_whole(&mut self, of: (u64, u64, u64), from: WorkerId, digest: u64, count: usize) -> bool {
+    pub(crate) fn has_all_slices(
+        &mut self,
+        of: (u64, u64, u64),
+        from: WorkerId,
+        digest: u64,
+        count: usize,
+    ) -> bool {
         if !self.processes[&from].alive {
             return false;
         }

@@ -87,7 +87,8 @@ fn a_damaged_checkpoint_gives_way_to_the_one_before() {
     let mut bench = begin(vec![8, 4]);
     let mut actions = bench.says(1, damaged());
     actions.extend(bench.says(2, damaged()));
-    let told = |action: &&Action| matches!(action, Action::Journal(Journal::CheckpointFailed { step: 10, .. }));
+    let told =
+        |action: &&Action| matches!(action, Action::Journal(Journal::CheckpointFailed { step: 10, .. }));
     assert_eq!(actions.iter().filter(told).count(), 1, "{actions:?}");
     assert!(actions.contains(&Action::Journal(Journal::RolledBack { to: 8 })), "{actions:?}");
     assert_eq!(recovery(&actions, 2).expect("another").1, Some(Load::Checkpoint(8)));
@@ -95,5 +96,8 @@ fn a_damaged_checkpoint_gives_way_to_the_one_before() {
     let actions = begin(vec![]).says(1, damaged());
     let end = actions.iter().find_map(|action| if let Action::End(end) = action { Some(end) } else { None });
     let how = &end.expect("nothing is left").how;
-    assert!(matches!(how, RunOutcome::Failed(_)) && how.reason().contains("no checkpoint can be used"), "{how:?}");
+    assert!(
+        matches!(how, RunOutcome::Failed(_)) && how.reason().contains("no checkpoint can be used"),
+        "{how:?}"
+    );
 }

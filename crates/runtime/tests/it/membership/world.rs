@@ -352,7 +352,7 @@ impl World {
             Happening::Uploaded { generation, from, step, digest, full, cut } => {
                 let (epoch, count) = cut;
                 let slices = self.scenario.rules.slices;
-                if !slices || self.is_whole((generation, step, epoch), from, digest, count) {
+                if !slices || self.has_all_slices((generation, step, epoch), from, digest, count) {
                     self.uploaded(generation, from, step, digest, full);
                 }
             }
