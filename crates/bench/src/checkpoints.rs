@@ -1,5 +1,5 @@
-//! `checkpoints`: what checkpoints in slices cost while a run goes on: how long training stands still, beside a step and
-//! a plain copy of a worker's slice; the coordinator's memory; and a start on another number of workers.
+//! `checkpoints`: what checkpoints in slices cost while a run goes on: how long training stands still, beside a step
+//! and a plain copy of a worker's slice; the coordinator's memory; and a start on another number of workers.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -69,7 +69,7 @@ fn written(event: &Event) -> Option<Written> {
     }
 }
 
-/// Seconds that a plain copy of so many bytes takes, into memory that is in use already: while the run trains, as the
+/// Seconds that a plain copy of this many bytes takes, into memory that is in use already: while the run trains, as the
 /// workers' own copies do.
 fn copies_s(bytes: u64) -> Vec<f64> {
     let (from, mut to) = (vec![1u8; bytes as usize], vec![2u8; bytes as usize]);
@@ -82,13 +82,21 @@ fn copies_s(bytes: u64) -> Vec<f64> {
     (0..COPIES).map(copy).collect()
 }
 
-pub(super) fn measure(arguments: &CheckpointsArguments, printer: &Printer) -> Result<Report, Failure> {
-    let CheckpointsArguments { state, workers, then, checkpoints, .. } = arguments;
+const NOTE: &str = "Stall: the longest time that a worker copied its slice between two steps, as the journal says. Plain copy: of as \
+     many bytes in this process, while the run trains. Written: from the first worker's slice to the manifest.";
+
+fn check(workers: u32, then: u32) -> Result<(), Failure> {
     for (option, number) in [("--workers", workers), ("--then", then)] {
-        if !(1..=VIRTUAL_NODES).contains(number) {
+        if !(1..=VIRTUAL_NODES).contains(&number) {
             return Err(Failure::at(option, format!("{number}: choose from 1 to {VIRTUAL_NODES}")));
         }
     }
+    Ok(())
+}
+
+pub(super) fn measure(arguments: &CheckpointsArguments, printer: &Printer) -> Result<Report, Failure> {
+    let CheckpointsArguments { state, workers, then, checkpoints, .. } = arguments;
+    check(*workers, *then)?;
     let parameters = Bytes(state.0.div_ceil(12) * 4);
     let slice_bytes = 3 * parameters.0 / u64::from(*workers);
     let settings = json!({
@@ -151,10 +159,7 @@ pub(super) fn measure(arguments: &CheckpointsArguments, printer: &Printer) -> Re
     );
     let more_bytes = peak_bytes.saturating_sub(bare_bytes) as f64;
     report.at_most("more memory of the coordinator than without", "bytes", more_bytes, CHANCE_BYTES);
-    report.note(
-        "Stall: the longest time that a worker copied its slice between two steps, as the journal says. Plain copy: of as \
-         many bytes in this process, while the run trains. Written: from the first worker's slice to the manifest.",
-    );
+    report.note(NOTE);
     Ok(report)
 }
 

@@ -56,5 +56,6 @@ pub mod timed;
 pub mod transfer;
 pub mod tree;
 pub mod verification;
+mod whole;
 pub mod worker;
 pub mod workload;

@@ -9,8 +9,8 @@
 //!
 //! The state is one vector: parameters, then each optimizer slot, then the model state. Its slices are equal parts of
 //! it, whatever tensors they cut through, so that workers have equal work and any number of workers can read what any
-//! other number wrote. A slice's name holds a part of its digest: what is written twice is the same, and a later attempt
-//! never changes what an earlier manifest names.
+//! other number wrote. A slice's name holds a part of its digest: what is written twice is the same, and a later
+//! attempt never changes what an earlier manifest names.
 
 mod cut;
 mod manifest;

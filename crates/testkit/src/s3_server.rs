@@ -1,7 +1,7 @@
 //! A stand-in for an object store that speaks S3, on loopback: whole objects, lists in pages, and faults when asked.
 //!
-//! It proves what a client says and how it takes the answers. It checks that requests are signed by a known key and that
-//! bodies are announced, not the signature itself; and it says nothing about the speed of a store.
+//! It proves what a client says and how it takes the answers. It checks that requests are signed by a known key and
+//! that bodies are announced, not the signature itself; and it says nothing about the speed of a store.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};

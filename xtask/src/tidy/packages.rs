@@ -9,8 +9,9 @@ use anyhow::{Context, Result, bail};
 use crate::problem::Problem;
 use crate::tree;
 
-/// Packages that `cargo build` may compile, ours included: `client`, `render` and `answers` are the last three, and
-/// parts of the command before, so the cold build does not grow with them.
+/// Packages that `cargo build` may compile, ours included. `client`, `render` and `answers` were parts of the command
+/// before, so the cold build did not grow with them. The last two are for object stores: certificates of public
+/// authorities, which are data, and a reader of XML.
 pub(crate) const MOST: usize = 311;
 
 /// What `cargo tree` lists of the command, a package per line.

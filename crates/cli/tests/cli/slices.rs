@@ -249,7 +249,7 @@ fn a_run_whose_host_is_lost_goes_on_from_the_store() {
     let ended = goes_on_elsewhere(&place, &recipe, 100, |scene, run| {
         let Place::Store(server) = &place else { unreachable!("it is a store") };
         kill_all(scene, run);
-        // An answer that breaks off is no damage.
+        // An answer that breaks off damages nothing.
         server.fail_next(&[Fault::Busy]);
     });
     assert!(ended.stdout.contains(&recipe.digest()), "{ended:?}");

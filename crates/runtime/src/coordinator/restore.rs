@@ -44,7 +44,7 @@ impl Run {
             match self.past.check_class(&candidate.path, class, &workload.fingerprint, accepts) {
                 Ok(()) => steps.push(candidate.manifest.step),
                 Err(error) if steps.is_empty() => return Err(error),
-                // An older one of other kernels is no way out.
+                // An older one of other kernels cannot be used either.
                 Err(_) => {}
             }
         }

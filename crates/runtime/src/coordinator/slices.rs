@@ -163,7 +163,7 @@ impl Slices {
         let write = move || {
             let one_at_a_time = writing.lock().expect("no holder of this lock panics");
             let result = Manifest::decode(&manifest.encode())
-                .map_err(|what| format!("the workers' slices are no checkpoint: {what}"))
+                .map_err(|what| format!("the workers' slices do not make a checkpoint: {what}"))
                 .and_then(|_| shelf.commit(&manifest).map_err(|error| error.to_string()))
                 .map(|()| (shelf.place(step), manifest.bytes().unwrap_or(0)));
             let is_written = result.is_ok();

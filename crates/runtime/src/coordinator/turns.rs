@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use bellwether_core::record::Event as Journaled;
 
 use super::checkpoints::Told;
-use super::slices::Slices;
 use super::{End, Run, RunEvent};
 use crate::control::server::Input;
 use crate::membership::WorkerId;
@@ -74,7 +73,7 @@ impl Run {
     pub(super) fn take_last_checkpoints(&mut self) {
         let until = Instant::now() + STORING;
         while Instant::now() < until {
-            let writes = self.slices.as_ref().is_some_and(Slices::is_busy);
+            let writes = self.slices.as_ref().is_some_and(|slices| slices.is_busy());
             let busy = writes || self.planes.checkpoints.is_busy();
             let patience = if busy { TICK } else { Duration::ZERO };
             match self.planes.incoming.recv_timeout(patience) {

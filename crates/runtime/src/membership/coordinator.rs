@@ -140,8 +140,6 @@ pub struct Coordinator {
     total_steps: Option<u64>,
     progress: Progress,
     checkpoint: Option<u64>,
-    /// Older ones that may do where that is damaged, the newest first.
-    older_checkpoints: Vec<u64>,
     /// Checkpoints of these steps are written.
     settled: BTreeSet<u64>,
     /// What the members, who are done, hold until it is written.
@@ -232,7 +230,6 @@ impl Coordinator {
             total_steps: None,
             progress: Progress::new(resumed.committed, resumed.evaluated),
             checkpoint: config.checkpoint,
-            older_checkpoints: Vec::new(),
             settled: BTreeSet::new(),
             last_checkpoint: LastCheckpoint::default(),
             periodic: Periodic::default(),
@@ -273,7 +270,7 @@ impl Coordinator {
 
     /// Tells the steps of checkpoints that may be tried where the newest turns out to be damaged, the newest first.
     pub fn set_older_checkpoints(&mut self, steps: Vec<u64>) {
-        self.older_checkpoints = steps;
+        self.last_checkpoint.older = steps;
     }
 
     /// A number for a worker that has none.

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::place::{Object, Objects, StoreError};
-use crate::checkpoint::write_atomically;
 use crate::private;
+use crate::whole::write_atomically;
 
 /// A folder.
 #[derive(Debug)]

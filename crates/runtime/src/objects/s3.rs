@@ -182,7 +182,7 @@ impl S3 {
                 let mut answer = Vec::new();
                 response.into_body().into_reader().take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
                 listing::page(&answer)
-                    .ok_or_else(|| std::io::Error::other("its answer is no list of objects"))
+                    .ok_or_else(|| std::io::Error::other("its answer is not a list of objects"))
             })?;
             next.clone_from(&page.next);
             pages.push(page);
@@ -208,7 +208,7 @@ impl S3 {
             // As long as is expected and one byte more, which shows a longer one.
             let length = response.body().content_length();
             let fits = into(&mut response.into_body().into_reader())?;
-            // A transfer that was cut off is no object that is too short.
+            // A transfer that was cut off does not mean that the object is too short.
             let is_cut = !fits && length.is_some_and(|length| length == expected);
             if is_cut { Err(std::io::Error::other("the transfer broke off")) } else { Ok(fits) }
         })?;

@@ -3,8 +3,8 @@
 //! The lock is `flock`'s, which belongs to an open file: another part of the same process that asks and closes its own
 //! file does not release it, as it would a lock of `fcntl`. On NFS Linux asks the server for a lock on the whole file
 //! instead (since 2.6.12), which other nodes honour, unless the file system is mounted with `nolock` or
-//! `local_lock=flock|all`. There an exclusive lock needs a file that is open for writing, and a shared one a file that is
-//! open for reading.
+//! `local_lock=flock|all`. There an exclusive lock needs a file that is open for writing, and a shared one a file that
+//! is open for reading.
 
 use std::fs::File;
 use std::io::Result;

@@ -13,7 +13,7 @@ pub fn range(length: u64, index: u64, count: u64) -> Range<u64> {
     at(index)..at(index + 1)
 }
 
-/// How many slices `workers` cut a state of so many `f32` into: as many for each of them.
+/// How many slices `workers` cut a state with this number of `f32` into: as many for each of them.
 pub fn count(length: u64, workers: u64) -> u64 {
     let share = (length * 4).div_ceil(workers.max(1));
     workers.max(1) * share.div_ceil(SLICE_BYTES_MAX).max(1)

@@ -160,7 +160,7 @@ impl Manifest {
     /// Returns what is wrong with it.
     pub fn decode(bytes: &[u8]) -> Result<Manifest, String> {
         let manifest: Manifest =
-            serde_json::from_slice(bytes).map_err(|error| format!("it is no manifest: {error}"))?;
+            serde_json::from_slice(bytes).map_err(|error| format!("it is not a manifest: {error}"))?;
         if manifest.format != FORMAT || manifest.dtype != DTYPE {
             let Manifest { format, dtype, .. } = &manifest;
             return Err(format!("its format is `{format}` with `{dtype}`, which this release does not know"));
@@ -198,7 +198,7 @@ impl Manifest {
         parameters.checked_mul(vectors)?.checked_add(elements(&self.state)?)?.checked_mul(4)
     }
 
-    /// How noisy the gradient was; what is no number counts for nothing.
+    /// How noisy the gradient was; what is not a number counts for nothing.
     pub fn noise(&self) -> Noise {
         let number = |bits: u64| Some(f64::from_bits(bits)).filter(|value| value.is_finite()).unwrap_or(0.0);
         Noise { signal: number(self.noise[0]), noise: number(self.noise[1]) }
@@ -314,7 +314,7 @@ mod tests {
             let mut bytes = whole.encode();
             let at = at.index(bytes.len());
             bytes[at] ^= 1 << bit;
-            // What means the same is no damage.
+            // What means the same counts as whole.
             prop_assert!(Manifest::decode(&bytes).is_ok_and(|read| read == whole) == (serde_json::from_slice::<Manifest>(&bytes).is_ok_and(|read| read == whole)));
         }
 

@@ -100,7 +100,7 @@ impl Slices {
         }
     }
 
-    /// Makes the memory for a copy of so many elements, on a thread of its own.
+    /// Makes the memory for a copy of this many elements, on a thread of its own.
     fn prepare(&self, elements: usize) {
         if self.is_busy() || lock(&self.shared.memory).capacity() >= elements {
             return;

@@ -44,7 +44,7 @@ fn state(layout: &Layout, step: u64) -> TrainingState {
     state
 }
 
-/// Writes the slices that so many workers would; the manifest over them.
+/// Writes the slices that this many workers would; the manifest over them.
 fn write(folder: &Path, state: &TrainingState, layout: &Layout, workers: u64, identity: &str) -> Manifest {
     let objects = objects::open(&url(folder)).expect("a folder");
     let length = slices::length(state);

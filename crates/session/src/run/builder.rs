@@ -84,8 +84,8 @@ impl Session {
         Session { resumed: Some(run), ..self }
     }
 
-    /// Begins a new run from the newest checkpoint in slices of this job at a URL: that of runs, as `checkpoint.url` named
-    /// it, or the folder of one run.
+    /// Begins a new run from the newest checkpoint in slices of this job at a URL: that of runs, as `checkpoint.url`
+    /// named it, or the folder of one run.
     #[must_use]
     pub fn resume_from(self, url: CheckpointUrl) -> Session {
         Session { origin: Some(url), ..self }

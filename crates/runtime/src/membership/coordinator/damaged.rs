@@ -17,8 +17,9 @@ impl Coordinator {
         }
         self.journal(Journal::CheckpointFailed { step, reason: why.into() });
         self.settled.remove(&step);
-        self.older_checkpoints.retain(|older| *older < step);
-        self.checkpoint = (!self.older_checkpoints.is_empty()).then(|| self.older_checkpoints.remove(0));
+        let older = &mut self.last_checkpoint.older;
+        older.retain(|older| *older < step);
+        self.checkpoint = (!older.is_empty()).then(|| older.remove(0));
         if self.checkpoint.is_none() {
             let failure = RunFailure::Other(format!("no checkpoint can be used: {why}"));
             self.failure.get_or_insert(failure);

@@ -33,6 +33,8 @@ pub(super) struct LastCheckpoint {
     stops: u32,
     /// Whether the journal says that they wait.
     told: bool,
+    /// Checkpoints before the newest that may do where that is damaged, the newest first.
+    pub(super) older: Vec<u64>,
 }
 
 impl LastCheckpoint {
@@ -80,8 +82,8 @@ impl Coordinator {
     fn checkpoint_written(&mut self, step: u64) {
         self.settled.insert(step);
         if let Some(before) = self.checkpoint.filter(|before| *before < step && self.config.slices) {
-            self.older_checkpoints.insert(0, before);
-            self.older_checkpoints.truncate(OLDER_MAX);
+            self.last_checkpoint.older.insert(0, before);
+            self.last_checkpoint.older.truncate(OLDER_MAX);
         }
         self.checkpoint = self.checkpoint.max(Some(step));
         self.periodic.written(self.now_s);

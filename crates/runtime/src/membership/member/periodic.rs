@@ -27,13 +27,13 @@ impl Member {
         self.send_again = false;
     }
 
-    /// Whether slices that this member wrote are still on their way: there is no further checkpoint meanwhile.
+    /// Whether slices that this member wrote are still on their way: no further checkpoint is begun meanwhile.
     pub fn uploads(&mut self, uploading: bool) {
         self.uploading = uploading;
     }
 
-    /// The boundary at which the first member would have all write their slices, if it is this one; otherwise 0, or that
-    /// this member cannot.
+    /// The boundary at which the first member would have all write their slices, if it is this one; otherwise 0, or
+    /// that this member cannot.
     pub(super) fn proposed_checkpoint(&self, boundary: u64) -> u64 {
         if self.rules.slices && self.uploading {
             return Offer::STILL_WRITES;

@@ -62,8 +62,8 @@ pub(super) fn endpoint(bucket: &str, variables: Variables<'_>) -> Result<Endpoin
     Ok(Endpoint { scheme: "https".into(), host, path, region })
 }
 
-/// Who asks: by the variables, or else by the profile in the user's file, which is read whenever it is needed because it
-/// may be renewed.
+/// Who asks: by the variables, or else by the profile in the user's file, which is read whenever it is needed because
+/// it may be renewed.
 pub(super) fn credentials(variables: Variables<'_>) -> Result<Credentials, StoreError> {
     let set =
         |name: &str| variables(name).map(|value| value.trim().to_string()).filter(|value| !value.is_empty());

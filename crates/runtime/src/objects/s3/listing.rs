@@ -70,7 +70,8 @@ pub(super) fn page(bytes: &[u8]) -> Option<Page> {
     (is_list && (!is_cut || page.next.is_some())).then_some(page)
 }
 
-/// The store's word for an error, such as `NoSuchBucket`. Its longer message may repeat what was sent, and is not shown.
+/// The store's word for an error, such as `NoSuchBucket`. Its longer message may repeat what was sent, and is not
+/// shown.
 pub(super) fn code(bytes: &[u8]) -> Option<String> {
     let mut code = None;
     let _ = walk(bytes, |open, text| {

@@ -207,8 +207,8 @@ impl Scenario {
         scenario
     }
 
-    /// What is special about the job: a batch that may move, boundaries at which a verdict is waited for, or checkpoints
-    /// of which each member writes a slice.
+    /// What is special about the job: a batch that may move, boundaries at which a verdict is waited for, or
+    /// checkpoints of which each member writes a slice.
     fn draw_mode(&mut self, random: &mut Random) {
         if random.chance(0.5) {
             self.draw_batches(random);

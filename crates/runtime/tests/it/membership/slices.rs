@@ -92,7 +92,7 @@ fn a_damaged_checkpoint_gives_way_to_the_one_before() {
     assert_eq!(actions.iter().filter(told).count(), 1, "{actions:?}");
     assert!(actions.contains(&Action::Journal(Journal::RolledBack { to: 8 })), "{actions:?}");
     assert_eq!(recovery(&actions, 2).expect("another").1, Some(Load::Checkpoint(8)));
-    // The last one is no way out.
+    // There is not another one.
     let actions = begin(vec![]).says(1, damaged());
     let end = actions.iter().find_map(|action| if let Action::End(end) = action { Some(end) } else { None });
     let how = &end.expect("nothing is left").how;
