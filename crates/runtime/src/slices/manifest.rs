@@ -30,7 +30,7 @@ pub fn folder_of(step: u64) -> String {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// [`FORMAT`].
+    /// `bellwether slices 1`, or what another release writes.
     pub format: String,
     /// Hash of the job's identity.
     pub identity: String,
@@ -42,7 +42,7 @@ pub struct Manifest {
     pub kernel_class: String,
     /// The bits of how noisy the gradient was: its signal, and its noise.
     pub noise: [u64; 2],
-    /// [`DTYPE`].
+    /// How values are written: `f32-le`.
     pub dtype: String,
     /// Parameters, in their order in the vector.
     pub parameters: Vec<TensorEntry>,
