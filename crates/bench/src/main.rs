@@ -19,6 +19,7 @@ mod allreduce;
 mod asynchronous;
 mod autoscale;
 mod chaos;
+mod checkpoints;
 mod crash;
 mod failure;
 mod field_study;
@@ -95,6 +96,8 @@ enum What {
     FieldStudy(field_study::FieldStudyArguments),
     /// What queues cost in mean completion time, and what they give to those who waited most
     Queues(queues::QueuesArguments),
+    /// What checkpoints in slices cost: the stall, the coordinator's memory, a start on other workers
+    Checkpoints(checkpoints::CheckpointsArguments),
     /// Random faults on real runs: same bits, clean audit, no hang, nothing left over
     Chaos(chaos::ChaosArguments),
     /// One process of `allreduce`
@@ -160,6 +163,7 @@ fn bench(what: What, printer: &Printer) -> Result<(), Failure> {
         What::Serve(arguments) => (serve::measure(&arguments, printer)?, arguments.output),
         What::Queues(arguments) => (queues::measure(&arguments, printer)?, arguments.output),
         What::FieldStudy(arguments) => (field_study::measure(&arguments, printer)?, arguments.output),
+        What::Checkpoints(arguments) => (checkpoints::measure(&arguments, printer)?, arguments.output),
         What::Chaos(arguments) => (chaos::measure(&arguments, printer)?, arguments.output),
         What::AllreduceMember(arguments) => return allreduce::member(arguments),
         What::ParametersMember(arguments) => return parameters::member(arguments),

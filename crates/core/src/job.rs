@@ -18,6 +18,7 @@ use crate::units::{Bytes, Seconds};
 
 mod check;
 mod checked;
+mod checkpoint;
 mod csv;
 mod custom;
 mod identity;
@@ -32,6 +33,7 @@ mod verify;
 mod workers;
 
 pub use checked::CheckedJob;
+pub use checkpoint::{Checkpoint, CheckpointUrl};
 pub use csv::{Normalise, Separator};
 pub use custom::CustomOptions;
 pub use mode::{Goodput, Mode, RateRule};
@@ -403,39 +405,6 @@ pub struct Evaluation {
     pub every_steps: u64,
 }
 
-/// When and where checkpoints are written. Stopping and ending always write one.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Checkpoint {
-    /// Time between checkpoints, so that a run never loses more; longer where writing one takes more than a tenth of
-    /// it, and `"0s"` for none by time.
-    #[serde(default = "period")]
-    pub every: Seconds,
-    /// Steps between further checkpoints; 0 for none by steps.
-    #[serde(default)]
-    pub every_steps: u64,
-    /// How many of the newest are kept.
-    #[serde(default = "keep")]
-    pub keep: usize,
-    /// Folder in which each run has a subfolder; the run's own `checkpoints` folder when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub folder: Option<PathBuf>,
-}
-
-fn period() -> Seconds {
-    Seconds::new(60.0)
-}
-
-fn keep() -> usize {
-    3
-}
-
-impl Default for Checkpoint {
-    fn default() -> Self {
-        Checkpoint { every: period(), every_steps: 0, keep: keep(), folder: None }
-    }
-}
-
 /// When the workers wait for a verdict on whether the run goes on. A script asks for it that steers its run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -492,6 +461,7 @@ impl Job {
             paths.extend(python.as_mut().filter(|python| python.components().count() > 1));
         }
         paths.extend(self.checkpoint.folder.as_mut());
+        paths.extend(self.checkpoint.url.as_mut().and_then(CheckpointUrl::folder_mut));
         paths
     }
 }

@@ -384,6 +384,10 @@ pub enum Event {
         bytes: u64,
         /// Seconds to receive and write it.
         seconds: f64,
+        /// The longest time that a worker copied its slice of it, and did nothing else; absent where one worker sent
+        /// the whole.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        stall_s: Option<f64>,
     },
     /// A checkpoint could not be written or used; training goes on.
     CheckpointFailed {

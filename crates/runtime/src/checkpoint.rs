@@ -5,18 +5,21 @@
 //! `keep` files stay.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 use crate::noise::Noise;
+use crate::objects::StoreError;
 use crate::private;
 use crate::state::{TrainingState, hex};
 use crate::workload::{Layout, Tensor};
 
 mod header;
+
+pub use crate::whole::write_atomically;
 
 use header::{FORMAT, Header};
 
@@ -41,6 +44,14 @@ pub enum CheckpointError {
         path: PathBuf,
         /// Why.
         source: io::Error,
+    },
+    /// The place of a checkpoint in slices fails.
+    #[error("{source}")]
+    Store {
+        /// The manifest.
+        path: PathBuf,
+        /// How.
+        source: StoreError,
     },
     /// The content is not what was written.
     #[error("{path}: the checkpoint is damaged: {what}")]
@@ -326,27 +337,4 @@ fn fill(
         }
     }
     Ok(())
-}
-
-/// Writes `bytes` so that `path` has either its old content or all of the new, also after a power cut.
-///
-/// # Errors
-///
-/// Returns the file system's error; `path` has its old content then, and no `temporary` file is left.
-pub fn write_atomically(temporary: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let written = private::file(temporary).and_then(|mut file| {
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(temporary, path)
-    });
-    if written.is_err() {
-        let _ = fs::remove_file(temporary);
-    }
-    written?;
-    match path.parent() {
-        // A bare file name lies in the working directory.
-        Some(folder) if folder.as_os_str().is_empty() => File::open(".")?.sync_all(),
-        Some(folder) => File::open(folder)?.sync_all(),
-        None => Ok(()),
-    }
 }

@@ -17,6 +17,7 @@ use crate::control::server::{Input, Outgoing, envelope};
 use crate::control::{Status, Token};
 use crate::membership::coordinator::{Action, Config, Coordinator, End, Event, Resumed};
 use crate::membership::{WorkerId, WorkloadDescription};
+use crate::objects::StoreError;
 use crate::optimizer::Optimizer;
 use crate::order::SampleOrder;
 use crate::run_dir::leftovers::{Leftover, Leftovers};
@@ -27,6 +28,7 @@ use lines::Lines;
 use observer::Observer;
 use past::Past;
 use processes::Leaving;
+use slices::Slices;
 use turns::Incoming;
 
 mod batch;
@@ -40,6 +42,8 @@ mod metrics;
 mod observer;
 mod past;
 mod processes;
+mod restore;
+mod slices;
 mod spawn;
 mod status;
 mod summary;
@@ -172,6 +176,14 @@ pub enum CoordinatorError {
     /// The checkpoints present cannot be used for this job.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
+    /// The place for checkpoints in slices cannot be used.
+    #[error("checkpoint.url: {0}")]
+    Store(#[from] StoreError),
+    /// No checkpoint in slices is written while the workers do not all wait for all.
+    #[error(
+        "checkpoint.url: the run is to be trained with servers or asynchronous phases, of which there are no slices"
+    )]
+    NoSlices,
 }
 
 fn system(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> CoordinatorError {
@@ -217,6 +229,8 @@ struct Run {
     dir: RunDir,
     journal_path: PathBuf,
     planes: Planes,
+    /// Checkpoints that the workers write themselves.
+    slices: Option<Slices>,
     sessions: BTreeMap<WorkerId, Session>,
     workers_by_session: BTreeMap<u64, WorkerId>,
     /// Members and shadows from each boundary on; the last few, for the records that are yet to come.
@@ -271,6 +285,7 @@ fn config(options: &Options, resumed: Option<Resumed>) -> Config {
         units_per_step: u64::from(options.job.batch.virtual_nodes / options.job.sync.nodes_per_update.max(1)),
         evaluate_every: options.job.evaluation.every_steps,
         checkpoint_every: options.job.checkpoint.every_steps,
+        slices: options.job.checkpoint.url.is_some(),
         verdict_every: options.job.verdict.every_steps,
         checkpoint_period_s: options.job.checkpoint.every.get(),
         last_checkpoint_wait_s: options.last_checkpoint_wait.as_secs_f64(),
@@ -293,6 +308,9 @@ impl Run {
         let past = Past::read(&options, &history)?;
         let resumed = past.resumed.clone();
         let planes = Planes::open(&options, past.store.clone())?;
+        let run_id = past.id.clone().unwrap_or_default();
+        let told = planes.told.clone();
+        let slices = past.shelf.clone().map(|shelf| Slices::new(shelf, past.origin.clone(), run_id, told));
         let (leftovers, damage) = (Leftovers::of(&history), history.damage.clone());
         let lines = Lines::open(&dir, history)
             .map_err(system(format!("open the records in {}", options.folder.display())))?;
@@ -302,6 +320,7 @@ impl Run {
             dir,
             journal_path,
             planes,
+            slices,
             sessions: BTreeMap::new(),
             workers_by_session: BTreeMap::new(),
             children: BTreeMap::new(),
@@ -371,10 +390,13 @@ impl Run {
         let total_steps = job.total_steps(workload.training_samples);
         let order = SampleOrder::of(job, workload.training_samples);
         let optimizer = Optimizer::new(job, total_steps);
-        let slots = optimizer.slots().into_iter().map(String::from).collect();
+        let slots: Vec<String> = optimizer.slots().into_iter().map(String::from).collect();
         self.machine.set_total_steps(total_steps);
         self.machine.expect_workload(workload.clone());
         self.order = Some(order);
+        if let Some(slices) = &mut self.slices {
+            slices.learn(workload.clone(), Vec::clone(&slots));
+        }
         self.planes.checkpoints.learn(workload.clone(), slots);
         let known = Journaled::TaskKnown {
             fingerprint: workload.fingerprint.clone(),
@@ -386,26 +408,7 @@ impl Run {
             virtual_nodes: order.virtual_nodes,
         };
         self.write(&known);
-        // A new run begins from its seed or its initial weights, whatever lies in the folder.
-        let newest = if self.resumed { self.planes.checkpoints.newest()? } else { None };
-        if let Some(loaded) = newest {
-            let accepts = self.options.accept_other_data;
-            self.past.check_class(&loaded.path, &loaded.kernel_class, &workload.fingerprint, accepts)?;
-            for error in &loaded.skipped {
-                let event =
-                    Journaled::CheckpointFailed { step: loaded.state.step, reason: error.to_string() };
-                self.write(&event);
-            }
-            self.last_checkpoint = Some(loaded.path.display().to_string());
-            self.machine.set_checkpoint(Some(loaded.state.step));
-        } else if let Some(file) = &self.options.initial_weights {
-            let kept = self.planes.checkpoints.keep_initial(file);
-            kept.map_err(system(format!("take the initial weights in {}", file.display())))?;
-            // The checkpoint holds them now.
-            let _ = std::fs::remove_file(file);
-            self.machine.set_checkpoint(Some(0));
-        }
-        Ok(())
+        self.find_checkpoint(workload)
     }
 
     fn act(&mut self, actions: Vec<Action>) {
@@ -437,7 +440,8 @@ impl Run {
             Ok((path, bytes)) => {
                 let path = path.display().to_string();
                 self.last_checkpoint = Some(path.clone());
-                self.write(&Journaled::Checkpointed { step, path, bytes, seconds: stored.seconds });
+                let Stored { seconds, stall_s, .. } = stored;
+                self.write(&Journaled::Checkpointed { step, path, bytes, seconds, stall_s });
                 // Whatever a power cut takes, the journal knows of this point.
                 self.lines.sync_in_background();
                 Ok(())

@@ -27,6 +27,8 @@ use std::ops::Range;
 
 use bellwether_core::record::Boot;
 
+use crate::noise::Noise;
+use crate::slices::Slice;
 use crate::workload::{Layout, Workload};
 
 pub mod coordinator;
@@ -153,6 +155,14 @@ pub struct Offer {
     pub epoch: u64,
     /// The run goes on after every boundary up to this one, as it heard.
     pub decided: u64,
+    /// The boundary at which all are to write their slices of a checkpoint, as the first member says; 0 for none, or
+    /// [`STILL_WRITES`](Offer::STILL_WRITES).
+    pub checkpoint: u64,
+}
+
+impl Offer {
+    /// Slices of an earlier checkpoint are on their way: none is written at this boundary.
+    pub const STILL_WRITES: u64 = u64::MAX;
 }
 
 /// Where a worker without state gets it from.
@@ -162,6 +172,23 @@ pub enum Load {
     Fresh,
     /// The coordinator's checkpoint after this many steps.
     Checkpoint(u64),
+}
+
+/// A worker's part of a checkpoint, which it has written.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SlicesWritten {
+    /// The membership by which the state was cut.
+    pub epoch: u64,
+    /// Applied steps.
+    pub step: u64,
+    /// Slices of all workers.
+    pub count: u64,
+    /// Those that are written.
+    pub slices: Vec<Slice>,
+    /// How noisy the gradient was.
+    pub noise: Noise,
+    /// How long the worker copied, and did nothing else.
+    pub stall_s: f64,
 }
 
 /// From the coordinator to one worker.
@@ -424,6 +451,15 @@ pub enum FromWorker {
         /// Applied steps.
         step: u64,
         /// Why.
+        why: String,
+    },
+    /// This worker's slices of a checkpoint are written.
+    SlicesWritten(SlicesWritten),
+    /// The checkpoint that was to be loaded is not what was written.
+    CheckpointDamaged {
+        /// Steps in it.
+        step: u64,
+        /// How it shows.
         why: String,
     },
     /// Units of a phase that are done.

@@ -6,6 +6,7 @@
 //! | `token` | the run's [token](Token), for its owner's eyes only | the creator of the run |
 //! | `schedule.json` | scheduled changes of the number of workers | the program that starts a coordinator |
 //! | `run_id` | the run's random name | the first coordinator |
+//! | `origin` | where the checkpoints are of the run that this one goes on from | the creator of the run |
 //! | `journal.jsonl` | what happened, a [line](bellwether_core::record::Line) each | the coordinator |
 //! | `resume_point.json` | what the journal told at the last checkpoint; it may be removed | the coordinator |
 //! | `metrics.jsonl` | what each step took | the coordinator |
@@ -29,7 +30,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use bellwether_core::job::Job;
+use bellwether_core::job::{CheckpointUrl, Job};
 use bellwether_core::record::Summary;
 use serde::{Deserialize, Serialize};
 
@@ -59,6 +60,7 @@ const PROFILE: &str = "profile.json";
 const TOKEN: &str = "token";
 const SCHEDULE: &str = "schedule.json";
 const IDENTITY: &str = "run_id";
+const ORIGIN: &str = "origin";
 const JOURNAL: &str = "journal.jsonl";
 const RESUME_POINT: &str = "resume_point.json";
 pub(crate) const METRICS: &str = "metrics.jsonl";
@@ -219,6 +221,29 @@ impl RunDir {
         write_json(&self.path.join(SCHEDULE), &schedule, false)
     }
 
+    /// Keeps where the checkpoints in slices are of the run that this one goes on from.
+    ///
+    /// # Errors
+    ///
+    /// Returns the file system's error.
+    pub fn keep_origin(&self, url: &CheckpointUrl) -> Result<(), RunDirError> {
+        write_json(&self.path.join(ORIGIN), url, true)
+    }
+
+    /// Where the checkpoints are of the run that this one goes on from; none for most runs.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be read or holds no URL.
+    pub fn origin(&self) -> Result<Option<CheckpointUrl>, RunDirError> {
+        let path = self.path.join(ORIGIN);
+        match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(RunDirError::io(&path)(error)),
+            Ok(text) => serde_json::from_slice(&text).map(Some).map_err(RunDirError::malformed(&path)),
+        }
+    }
+
     /// Keeps a copy of the weights that training begins from, until the run's first checkpoint holds them.
     ///
     /// # Errors
@@ -327,6 +352,11 @@ impl RunDir {
     /// `lock`.
     pub fn lock_file(&self) -> PathBuf {
         self.path.join(LOCK)
+    }
+
+    /// The run's random name, once a coordinator gave it one.
+    pub fn id(&self) -> Option<String> {
+        fs::read_to_string(self.identity_file()).ok().map(|text| text.trim().to_string())
     }
 
     pub(crate) fn identity_file(&self) -> PathBuf {

@@ -64,6 +64,14 @@ impl TrainingState {
         4 * (self.parameters.len() * (1 + self.slots.len()) + self.model_state.len()) as u64
     }
 
+    /// The vectors in order: parameters, optimizer slots, model state.
+    pub(crate) fn vectors_mut(&mut self) -> impl Iterator<Item = &mut [f32]> {
+        let slots = self.slots.iter_mut().map(Vec::as_mut_slice);
+        std::iter::once(&mut self.parameters[..])
+            .chain(slots)
+            .chain(std::iter::once(&mut self.model_state[..]))
+    }
+
     /// BLAKE3 over parameters, then optimizer slots, then model state (little-endian `f32`).
     pub fn digest(&self) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new();

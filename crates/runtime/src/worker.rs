@@ -28,6 +28,7 @@ use incoming::Incoming;
 use links::{Connector, Preparation};
 use mismatch::Doubt;
 use session::{Connection, Event, Identity};
+use slices::Slices;
 use warm::warm;
 
 mod asynchronous;
@@ -40,6 +41,7 @@ pub(crate) mod links;
 mod mismatch;
 mod report;
 pub(crate) mod session;
+mod slices;
 mod streams;
 mod warm;
 
@@ -130,6 +132,8 @@ pub fn run<E: Into<WorkloadError>>(
             Err(why) => return Err(fail(WorkloadError::new(format!("the link cannot be measured: {why}")))),
         }
     }
+    let slices = Slices::open(&welcome)
+        .map_err(|error| fail(WorkloadError::new(format!("{error}; {}", error.hint()))))?;
     let stages = Stages::new(&progress, &connection.mailbox);
     let engine = warm(&job, &stages, build, |workload| {
         Engine::new(workload, &job, &options.token, welcome.worker, wake)
@@ -145,7 +149,7 @@ pub fn run<E: Into<WorkloadError>>(
     let description = WorkloadDescription::of(engine.workload.as_ref());
     connection.introduce(|identity| identity.workload = Some(description.clone()));
     connection.say(FromWorker::Warmed(description));
-    let rules = rules(&job, engine.order.samples);
+    let rules = Rules { slices: slices.is_some(), ..rules(&job, engine.order.samples) };
     let worker = Worker {
         unit_rule: Optimizer::of_units(&job, rules.total_steps),
         member: Member::new(welcome.worker, rules),
@@ -155,6 +159,7 @@ pub fn run<E: Into<WorkloadError>>(
         data_address: welcome.data_address,
         prepared: Vec::new(),
         incoming: None,
+        slices,
         upload: None,
         reporter: Reporter::new(),
         switch: None,
@@ -197,6 +202,7 @@ fn rules(job: &Job, samples: u64) -> Rules {
         total_steps: job.total_steps(samples),
         evaluate_every: job.evaluation.every_steps,
         checkpoint_every: job.checkpoint.every_steps,
+        slices: false,
         verdict_every: job.verdict.every_steps,
         batches: job.mode.goodput().filter(|goodput| !goodput.schedule.is_empty()).cloned(),
     }
@@ -232,6 +238,8 @@ struct Worker {
     /// Connections and memory for memberships that may begin.
     prepared: Vec<(u64, Preparation)>,
     incoming: Option<Arc<Incoming>>,
+    /// Where slices of checkpoints are written, unless the coordinator writes them whole.
+    slices: Option<Slices>,
     /// A checkpoint on its way to the coordinator.
     upload: Option<JoinHandle<()>>,
     reporter: Reporter,
@@ -272,10 +280,7 @@ impl Worker {
                 Task::BeginShadow => self.begin_shadow(),
                 Task::CatchUp { source, behind, from, to } => self.catch_up(*source, behind, *from..*to),
                 Task::Evaluate => self.evaluate(&task),
-                Task::Checkpoint => {
-                    self.upload(if self.member.is_finished() { streams::LAST } else { streams::PERIODIC });
-                    self.member.checkpointed();
-                }
+                Task::Checkpoint => self.checkpoint(),
                 Task::Switch(membership) => self.switch(membership),
                 Task::Hold => self.hold(&task),
                 Task::Train => self.train(&task),
@@ -286,6 +291,7 @@ impl Worker {
                 Task::Idle => self.idle(),
                 Task::Leave => {
                     let (epoch, step) = (self.member.membership().epoch, self.member.step());
+                    self.finish_slices();
                     self.flush();
                     self.connection.say(FromWorker::Left { epoch, step });
                     return Ok(());
@@ -400,6 +406,7 @@ impl Worker {
             // The coordinator should not have to wait for the step to know who is a member.
             self.flush();
         }
+        self.look_at_slices();
         let (step, offer) = (self.member.step(), self.member.offer(task));
         let steps = step..step + self.member.update();
         let mailbox = Arc::clone(&self.connection.mailbox);
@@ -443,6 +450,7 @@ impl Worker {
     fn hold(&mut self, task: &Task) {
         self.flush();
         let (began, waits) = (Instant::now(), self.member.awaits_verdict());
+        self.look_at_slices();
         let (step, offer) = (self.member.step(), self.member.offer(task));
         match self.engine.hold(step, offer) {
             Ok(offers) => self.member.round_done(task, &offers),
@@ -472,9 +480,8 @@ impl Worker {
     }
 
     fn finish(&mut self) {
-        let first = self.member.membership().rank(self.connector.me) == Some(0);
-        if first && !self.member.has_diverged() {
-            self.upload(streams::LAST);
+        if !self.member.has_diverged() {
+            self.last_checkpoint();
         }
         self.finish_upload();
         self.flush();

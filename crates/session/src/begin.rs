@@ -4,3 +4,4 @@ pub(crate) mod choose;
 pub(crate) mod outset;
 pub(crate) mod planned;
 pub(crate) mod speed;
+pub(crate) mod store;

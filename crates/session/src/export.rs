@@ -9,10 +9,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bellwether_core::InputError;
-use bellwether_core::job::Job;
-use bellwether_runtime::checkpoint::Store;
+use bellwether_core::job::{CheckpointUrl, Job};
+use bellwether_runtime::checkpoint::{CheckpointError, Store};
 use bellwether_runtime::optimizer::Optimizer;
 use bellwether_runtime::run_dir::RunDir;
+use bellwether_runtime::slices::Shelf;
+use bellwether_runtime::state::TrainingState;
 use bellwether_runtime::workload::{Layout, Tensor};
 use safetensors::tensor::{Dtype, TensorView};
 use safetensors::{SafeTensorError, SafeTensors, serialize};
@@ -61,16 +63,38 @@ pub fn export(
         Err(_) => Plain { layout: layout(&job)?, ..Plain::default() },
     };
     let optimizer = Optimizer::new(&job, 0);
-    let store = Store::new(checkpoints(run, &job), job.checkpoint.keep, &job.identity());
-    let found = store
-        .newest(&plain.layout, &optimizer.slots())
+    let (state, skipped) = newest(run, &job, &plain.layout, &optimizer.slots())
         .map_err(|error| InputError::new(&run.name, error))?
         .ok_or_else(|| InputError::new(&run.name, "there is no checkpoint yet"))?;
-    let state = &found.state;
     let values = (&state.parameters[..], &state.model_state[..]);
     let bytes = file(&plain, values, state.step).map_err(|what| InputError::new(&run.name, what))?;
-    let skipped = found.skipped.iter().map(ToString::to_string).collect();
+    let skipped = skipped.iter().map(ToString::to_string).collect();
     Ok(Exported { bytes, step: state.step, skipped })
+}
+
+type Newest = Option<(TrainingState, Vec<CheckpointError>)>;
+
+/// The newest state, from where the coordinator or the workers wrote it.
+fn newest(run: &RunDir, job: &Job, layout: &Layout, slots: &[&str]) -> Result<Newest, CheckpointError> {
+    let Some(url) = &job.checkpoint.url else {
+        let store = Store::new(checkpoints(run, job), job.checkpoint.keep, &job.identity());
+        let found = store.newest(layout, slots)?;
+        return Ok(found.map(|found| (found.state, found.skipped)));
+    };
+    let place = |url: CheckpointUrl| {
+        let path = url.to_string().into();
+        let shelf = Shelf::open(url, job.checkpoint.keep, &job.identity());
+        shelf.map_err(|source| CheckpointError::Store { path, source })
+    };
+    // A run that went on from another's checkpoints may have none of its own yet.
+    let own = run.id().map(|id| url.join(&format!("{}-{id}", run.name)));
+    for url in [own, run.origin().ok().flatten()].into_iter().flatten() {
+        let found = place(url)?.newest_state(layout, slots)?;
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
 }
 
 /// The folder of the run's checkpoints: that in a folder which the job names ends with the run's random name.

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use bellwether_core::InputError;
-use bellwether_core::job::{CheckedJob, WorkerRange};
+use bellwether_core::job::{CheckedJob, CheckpointUrl, WorkerRange};
 use bellwether_core::plan::Plan;
 use bellwether_core::record::{Planned, RunOutcome, Summary};
 use bellwether_core::units::DollarsPerHour;
@@ -15,6 +15,7 @@ use bellwether_sched::synchronise::Setup;
 use crate::begin::choose::{self, InitialSize};
 use crate::begin::outset::{Asked, Outset};
 use crate::begin::speed;
+use crate::begin::store::{self, Origin};
 use crate::director::autoscale::{Autoscale, Autoscaler};
 use crate::director::revocations::{RevocationDirector, Vanishing};
 use crate::director::stragglers::Replacer;
@@ -47,6 +48,8 @@ pub struct Session {
     workload: WorkloadBuilder,
     state_dir: Option<StateDir>,
     resumed: Option<RunDir>,
+    /// Where the checkpoints are that a new run goes on from.
+    origin: Option<CheckpointUrl>,
     spawn: Spawn,
     /// `None`: as the job says.
     workers: Option<WorkerRange>,
@@ -72,6 +75,7 @@ struct Beginning {
     outset: Outset,
     description: WorkloadDescription,
     planned: Option<Planned>,
+    origin: Option<Origin>,
     /// Workers at the start.
     initial: u32,
 }
@@ -87,13 +91,16 @@ impl Session {
         self.check()?;
         let listen = self.listen_at()?;
         let begun = self.begin(observe)?;
-        let Beginning { outset, description, planned, initial } = &begun;
+        let Beginning { outset, description, planned, initial, .. } = &begun;
         let speeds = speed::known(&self.job, *initial, &self.speeds)?;
         let run = match self.resumed.clone() {
             Some(run) => run,
             None => self.find_state_dir()?.create(&self.job, self.plain_transport.is_some())?,
         };
         run.keep_schedule(&outset.schedule)?;
+        if let Some(origin) = &begun.origin {
+            run.keep_origin(&origin.url)?;
+        }
         let initial_weights = self.workload.initial_weights().map(|file| run.keep_initial_weights(&file));
         let initial_weights = initial_weights.transpose()?;
         if run.renew_token()? {
@@ -145,7 +152,9 @@ impl Session {
 
     /// Finds out what the run begins with.
     fn begin(&self, observe: &mut Observe<'_>) -> Result<Beginning, RunError> {
-        let outset = self.outset(observe)?;
+        let mut outset = self.outset(observe)?;
+        let origin = store::find(&self.job, self.origin.as_ref())?;
+        outset.first_step = origin.as_ref().map_or(outset.first_step, |origin| origin.step);
         let description = WorkloadDescription::of(self.workload.build(&self.job)?.as_ref());
         let workers = outset.workers;
         let mut planned = None;
@@ -160,7 +169,7 @@ impl Session {
         };
         let told = self.start.unwrap_or(usual);
         let initial = planned.as_ref().map_or(told, |planned| planned.workers);
-        Ok(Beginning { outset, description, planned, initial })
+        Ok(Beginning { outset, description, planned, origin, initial })
     }
 
     fn outset(&self, observe: &mut Observe<'_>) -> Result<Outset, RunError> {
@@ -170,7 +179,7 @@ impl Session {
             schedule: &self.schedule,
             autoscaled: self.autoscale.is_some(),
         };
-        Outset::find(&asked, self.resumed.as_ref(), observe)
+        Outset::find(&asked, (&self.job, self.resumed.as_ref()), observe)
     }
 
     /// Whether a measurement chooses the number of workers at the start.
@@ -210,7 +219,7 @@ impl Session {
         setup: Option<Setup>,
         listen: SocketAddr,
     ) -> Result<Options, RunError> {
-        let Beginning { outset, description, planned, initial } = begun;
+        let Beginning { outset, description, planned, initial, .. } = begun;
         let plan = self.plan.as_ref();
         Ok(Options {
             workers: *initial,

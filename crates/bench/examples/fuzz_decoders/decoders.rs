@@ -8,7 +8,9 @@ use bellwether_runtime::checkpoint::Store;
 use bellwether_runtime::control::convert::{read_from_worker, read_to_worker, read_workload};
 use bellwether_runtime::control::generated as wire;
 use bellwether_runtime::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameKind, Stamp};
+use bellwether_runtime::noise::Noise;
 use bellwether_runtime::parameters::wire as parameters;
+use bellwether_runtime::slices::{Manifest, Slice, Subject};
 use bellwether_runtime::state::TrainingState;
 use bellwether_runtime::workload::{Layout, Tensor};
 use bellwether_runtime::{journal, metrics, transfer};
@@ -142,8 +144,14 @@ fn control_plane() -> Vec<Decoder> {
         from_step: 20,
         ..Default::default()
     };
-    let from_worker =
-        vec![from(wire::from_worker::Body::Warmed(workload)), from(wire::from_worker::Body::Report(report))];
+    let slice = wire::Slice { index: 1, offset: 24, bytes: 24, digest: vec![7; 32] };
+    let slices =
+        wire::SlicesWritten { epoch: 3, step: 9, count: 2, slices: vec![slice], ..Default::default() };
+    let from_worker = vec![
+        from(wire::from_worker::Body::Warmed(workload)),
+        from(wire::from_worker::Body::Report(report)),
+        from(wire::from_worker::Body::SlicesWritten(slices)),
+    ];
     let to_worker = vec![
         to(wire::to_worker::Body::Prepare(wire::Prepare { membership: Some(membership) })),
         to(wire::to_worker::Body::Bye(wire::Bye { reason: "the run is over".into(), ..Default::default() })),
@@ -195,6 +203,12 @@ fn files() -> Vec<Decoder> {
             fs::write(&path, bytes).expect("a folder that can be written");
             store.newest(&layout, &["momentum"]).is_ok_and(|found| found.is_some())
         }),
+        decoder("manifests of checkpoints in slices", 1.0, vec![manifest()], |bytes| {
+            Manifest::decode(bytes).is_ok_and(|manifest| {
+                let slots: [&str; 0] = [];
+                manifest.bytes().is_some() && manifest.difference(&Layout::default(), &slots).is_some()
+            })
+        }),
         decoder("journals", 0.7, vec![texts::JOURNAL.into()], move |bytes| {
             fs::write(&journal_path, bytes).expect("a folder that can be written");
             let history = journal::history(&journal_path, &no_point).expect("it was just written");
@@ -205,6 +219,23 @@ fn files() -> Vec<Decoder> {
             metrics::read(&metrics_folder).count() > 0
         }),
     ]
+}
+
+/// A manifest of two slices.
+fn manifest() -> Vec<u8> {
+    let layout =
+        Layout { parameters: vec![Tensor { name: "w".into(), shape: vec![4, 3] }], state: Vec::new() };
+    let slice = |index| Slice { index, offset: 24 * index, bytes: 24, digest: "0a".repeat(32) };
+    let subject = Subject {
+        identity: "identity",
+        run: "run",
+        step: 7,
+        kernel_class: "class",
+        noise: Noise::default(),
+        layout: &layout,
+        slots: &[],
+    };
+    Manifest::new(&subject, vec![slice(0), slice(1)]).encode()
 }
 
 /// A folder in memory, if there is such a thing here; gone with this value.

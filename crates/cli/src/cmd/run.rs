@@ -80,6 +80,9 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
     if let Some(run) = resumed {
         session = session.resume(run);
     }
+    if let Some(url) = arguments.resume_from.clone() {
+        session = session.resume_from(url);
+    }
     if let Some(plan) = plan {
         session = session.plan(plan);
     }
@@ -245,6 +248,10 @@ fn explain(error: &CoordinatorError, run: &RunDir) -> Failure {
         CoordinatorError::OtherWorkload => "the script must build the same in every process: it must not depend on the \
                                             worker, the time or chance"
             .into(),
+        CoordinatorError::Store(source) => source.hint().into(),
+        CoordinatorError::NoSlices => {
+            "use checkpoint.folder, on a file system that outlives the host, or a plan whose workers all wait for all".into()
+        }
         CoordinatorError::System { .. } | CoordinatorError::RunDir { .. } => String::new(),
     };
     InputError::new(place, error.to_string()).hint(hint).into()

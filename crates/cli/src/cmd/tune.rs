@@ -125,7 +125,7 @@ fn job(arguments: &SyncArguments) -> Result<Opened, Failure> {
     Ok(opened.edit(|job| {
         job.workers = WorkerRange { min: workers, max: workers };
         // The sessions' checkpoints go with them.
-        job.checkpoint.folder = None;
+        (job.checkpoint.folder, job.checkpoint.url) = (None, None);
     })?)
 }
 

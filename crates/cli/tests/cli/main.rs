@@ -48,6 +48,7 @@ mod served;
 mod signals;
 mod simulate;
 mod simulate_queues;
+mod slices;
 mod snapshots;
 mod steered;
 mod strangers;

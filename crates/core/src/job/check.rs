@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{
     CustomOptions, Data, Feature, Goodput, Job, Mode, Model, Optimizer, RateRule, Reduce, SCHEDULE_TABLE_MAX,
-    Schedule, verify,
+    Schedule, checkpoint, verify,
 };
 use crate::error::InputError;
 
@@ -105,12 +105,7 @@ pub(super) fn job(job: &Job) -> Check {
     Feature::asked(job).try_for_each(|feature| feature.check(job))?;
     verify::check(job)?;
     schedule(&job.schedule)?;
-    ensure(
-        job.checkpoint.keep > 0,
-        "checkpoint.keep",
-        "must be at least 1",
-        "keep 2 or more to survive a damaged file",
-    )
+    checkpoint::check(job)
 }
 
 fn batch(job: &Job) -> Check {

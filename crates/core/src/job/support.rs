@@ -78,6 +78,8 @@ pub enum Feature {
     OwnRule,
     /// The workers wait at boundaries for a verdict on whether the run goes on (`verdict.every_steps`).
     Verdicts,
+    /// Each worker writes its slice of a checkpoint to a shared folder or an object store (`checkpoint.url`).
+    SlicedCheckpoints,
 }
 
 /// Whether a mode has a feature.
@@ -164,6 +166,7 @@ impl Feature {
             (matches!(job.mode, Mode::Goodput(_)), Feature::MovingBatch),
             (job.verify_every > 0, Feature::Verify),
             (job.verdict.every_steps > 0, Feature::Verdicts),
+            (job.checkpoint.url.is_some(), Feature::SlicedCheckpoints),
         ]
         .into_iter()
         .filter_map(|(is_so, feature)| is_so.then_some(feature))

@@ -16,6 +16,7 @@ use crate::workload::{Layout, Tensor};
 mod mismatch;
 mod phase;
 mod position;
+mod slices;
 
 use mismatch::{read_mismatch, write_mismatch};
 
@@ -338,6 +339,10 @@ pub fn write_from_worker(message: &FromWorker) -> wire::FromWorker {
         FromWorker::CheckpointFailed { step, why } => {
             Body::CheckpointFailed(wire::CheckpointFailed { step: *step, why: why.clone() })
         }
+        FromWorker::SlicesWritten(written) => Body::SlicesWritten(slices::write_slices(written)),
+        FromWorker::CheckpointDamaged { step, why } => {
+            Body::CheckpointDamaged(wire::CheckpointDamaged { step: *step, why: why.clone() })
+        }
         FromWorker::Units { epoch, done, want } => Body::Units(wire::Units {
             epoch: *epoch,
             done: done.iter().map(phase::write_unit).collect(),
@@ -399,6 +404,8 @@ pub fn read_from_worker(message: wire::FromWorker) -> Option<FromWorker> {
         },
         Body::Mismatched(m) => FromWorker::Mismatched(read_mismatch(&m)),
         Body::CheckpointFailed(m) => FromWorker::CheckpointFailed { step: m.step, why: m.why },
+        Body::SlicesWritten(m) => FromWorker::SlicesWritten(slices::read_slices(m)?),
+        Body::CheckpointDamaged(m) => FromWorker::CheckpointDamaged { step: m.step, why: m.why },
         Body::Units(m) => FromWorker::Units {
             epoch: m.epoch,
             done: list(m.done, |unit| Some(phase::read_unit(unit)))?,

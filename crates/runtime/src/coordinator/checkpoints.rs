@@ -28,6 +28,8 @@ pub(super) struct Stored {
     pub(super) result: Result<(PathBuf, u64), String>,
     /// Seconds from the first byte to the end.
     pub(super) seconds: f64,
+    /// The longest time that a worker copied its slices; none where one worker sent the whole.
+    pub(super) stall_s: Option<f64>,
 }
 
 /// What became of a state on its way.
@@ -223,6 +225,7 @@ impl Checkpoints {
                     step: first.step,
                     result,
                     seconds: began.elapsed().as_secs_f64(),
+                    stall_s: None,
                 }));
             }
             Kind::Part => {
@@ -234,6 +237,7 @@ impl Checkpoints {
                     step: first.step,
                     result,
                     seconds: began.elapsed().as_secs_f64(),
+                    stall_s: None,
                 }));
             }
             Kind::Chunk | Kind::End => {}

@@ -1,7 +1,7 @@
 //! What the coordinator listens on: the control plane, the data plane, and the queue both end in.
 
 use std::net::SocketAddr;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -25,12 +25,15 @@ pub(super) struct Planes {
     pub(super) data: Listener,
     pub(super) checkpoints: Arc<Checkpoints>,
     pub(super) status: watch::Sender<wire::Status>,
+    /// Puts what threads of the coordinator have done into the queue.
+    pub(super) told: Sender<(Instant, Incoming)>,
 }
 
 impl Planes {
     pub(super) fn open(options: &Options, store: Store) -> Result<Planes, CoordinatorError> {
         raise_descriptor_limit();
         let (sender, incoming) = channel();
+        let told = sender.clone();
         let (inputs, queue) = channel();
         let forward = sender.clone();
         std::thread::spawn(move || {
@@ -67,7 +70,7 @@ impl Planes {
         if options.measure_link {
             serve_probes(data.inbox()).map_err(system("start a thread"))?;
         }
-        Ok(Planes { incoming, server, data, checkpoints, status })
+        Ok(Planes { incoming, server, data, checkpoints, status, told })
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Instant;
 use bellwether_core::record::{Event as Journaled, RunFailure, RunOutcome};
 use bellwether_core::words::count;
 
+use super::slices::Slices;
 use super::{REFUSAL_PERIOD, REFUSALS_MAX, Run, RunEvent, Session};
 use crate::control::server::{Input, Outgoing, envelope, welcome};
 use crate::control::{convert, generated as wire};
@@ -31,11 +32,18 @@ impl Run {
                 {
                     self.direct(RunEvent::Reported(worker, &report.steps));
                 }
+                if let FromWorker::SlicesWritten(written) = &message {
+                    let written = written.clone();
+                    // First the machine, which sends away who says what cannot be.
+                    self.handle(Event::Said(worker, message));
+                    return self.slices_written(worker, written);
+                }
                 self.handle(Event::Said(worker, message));
             }
             Input::Closed(session, why) => {
                 if let Some(worker) = self.workers_by_session.remove(&session) {
                     self.sessions.remove(&worker);
+                    self.slices_lost(worker);
                     self.handle(Event::Gone(worker, why));
                 }
             }
@@ -139,12 +147,15 @@ impl Run {
         };
         let job = serde_json::to_string(&self.options.job).expect("a job is plain data");
         let data_address = self.planes.data.local_addr().to_string();
+        let (checkpoint_url, origin_url) = self.slices.as_ref().map(Slices::urls).unwrap_or_default();
         let first = wire::Welcome {
             worker,
             job,
             data_address,
             run: self.options.run.clone(),
             measure_link: self.options.measure_link,
+            checkpoint_url,
+            origin_url,
         };
         if outgoing.send(Ok(welcome(first))).is_err() {
             return;

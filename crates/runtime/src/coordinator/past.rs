@@ -5,6 +5,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use bellwether_core::job::CheckpointUrl;
+use bellwether_core::prediction::Protocol;
+
 use super::{CoordinatorError, Options, system};
 use crate::channel::Cipher;
 use crate::checkpoint::{Store, write_atomically};
@@ -12,6 +15,7 @@ use crate::journal::{RunHistory, Task};
 use crate::membership::coordinator::Resumed;
 use crate::membership::{WorkloadDescription, different_parts};
 use crate::run_dir::RunDir;
+use crate::slices::Shelf;
 use crate::state::hex;
 
 /// Bytes of a run's random name.
@@ -25,6 +29,10 @@ pub(super) struct Past {
     /// The run's random name; none for runs of releases that gave none.
     pub(super) id: Option<String>,
     pub(super) store: Store,
+    /// Checkpoints that the workers write themselves.
+    pub(super) shelf: Option<Shelf>,
+    /// Those of the run that this one goes on from.
+    pub(super) origin: Option<Shelf>,
     /// Other data or kernels than before, which the user accepted: before and now.
     pub(super) accepted: Option<(String, String)>,
     /// Why connections between machines are not encrypted, where they are not.
@@ -47,14 +55,27 @@ impl Past {
         let job = &options.job;
         let store = Store::new(folder(options, id.as_deref()), job.checkpoint.keep, &job.identity())
             .of_run(id.as_deref().unwrap_or_default());
-        let journal_lost = resumed.is_none() && !store.steps().is_empty();
+        let (shelf, origin) = shelves(options, id.as_deref())?;
+        let has_slices =
+            || shelf.as_ref().map_or(Ok(false), |shelf| shelf.steps().map(|steps| !steps.is_empty()));
+        let journal_lost = resumed.is_none() && (!store.steps().is_empty() || has_slices()?);
         if journal_lost {
             resumed = Some(Resumed::of_lost_journal());
         }
         let classes = history.kernel_classes.clone();
         let task = history.task.clone();
-        let mut past =
-            Past { resumed, id, store, accepted: None, plain_transport, journal_lost, classes, task };
+        let mut past = Past {
+            resumed,
+            id,
+            store,
+            shelf,
+            origin,
+            accepted: None,
+            plain_transport,
+            journal_lost,
+            classes,
+            task,
+        };
         if let Some(workload) = options.workload.as_ref().filter(|known| !known.fingerprint.is_empty()) {
             past.accepted = past.accept(workload, options.accept_other_data)?;
         }
@@ -110,6 +131,35 @@ fn folder(options: &Options, id: Option<&str>) -> PathBuf {
         (Some(folder), None) => folder.join(&options.run),
         (None, _) => RunDir::at(&options.folder).checkpoints(),
     }
+}
+
+/// Where the workers write checkpoints, tried out, and where they may read others; none where the coordinator writes.
+fn shelves(options: &Options, id: Option<&str>) -> Result<(Option<Shelf>, Option<Shelf>), CoordinatorError> {
+    let Some(url) = &options.job.checkpoint.url else { return Ok((None, None)) };
+    if !options.job.sync.is_synchronous()
+        || options.synchronisation.reduce_at_servers
+        || options.synchronisation.phases.iter().any(|(_, protocol)| *protocol != Protocol::Bsp)
+    {
+        return Err(CoordinatorError::NoSlices);
+    }
+    let (identity, keep) = (options.job.identity(), options.job.checkpoint.keep);
+    let name = id.map_or(options.run.clone(), |id| format!("{}-{id}", options.run));
+    let shelf = Shelf::open(absolute(url.join(&name)), keep, &identity)?;
+    shelf.try_out(id.unwrap_or_default(), &options.run)?;
+    let dir = RunDir::at(&options.folder);
+    let origin = dir.origin().map_err(|source| CoordinatorError::RunDir { verb: "read", source })?;
+    let origin = origin.map(|url| Shelf::open(absolute(url), keep, &identity)).transpose()?;
+    Ok((Some(shelf), origin))
+}
+
+/// Workers may have another working directory.
+fn absolute(mut url: CheckpointUrl) -> CheckpointUrl {
+    if let Some(folder) = url.folder_mut()
+        && let Ok(absolute) = std::path::absolute(&*folder)
+    {
+        *folder = absolute;
+    }
+    url
 }
 
 /// The run's random name: from its file, or else its journal, or else its checkpoints; drawn for a run that begins.

@@ -73,7 +73,8 @@ impl Run {
     pub(super) fn take_last_checkpoints(&mut self) {
         let until = Instant::now() + STORING;
         while Instant::now() < until {
-            let busy = self.planes.checkpoints.is_busy();
+            let writes = self.slices.as_ref().is_some_and(|slices| slices.is_busy());
+            let busy = writes || self.planes.checkpoints.is_busy();
             let patience = if busy { TICK } else { Duration::ZERO };
             match self.planes.incoming.recv_timeout(patience) {
                 Ok((_, Incoming::State(Told::Stored(stored)))) => self.stored(stored),

@@ -368,7 +368,7 @@ mod tests {
     }
 
     fn checkpointed(step: u64) -> Event {
-        Event::Checkpointed { step, path: format!("at-{step}"), bytes: 1, seconds: 0.0 }
+        Event::Checkpointed { step, path: format!("at-{step}"), bytes: 1, seconds: 0.0, stall_s: None }
     }
 
     fn committed(first: u64, last: u64) -> Event {

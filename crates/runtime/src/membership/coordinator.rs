@@ -17,6 +17,7 @@ use super::{
 mod asynchronous;
 mod attendance;
 mod commit;
+mod damaged;
 mod end;
 mod holders;
 mod interface;
@@ -267,6 +268,11 @@ impl Coordinator {
         self.checkpoint = step;
     }
 
+    /// Tells the steps of checkpoints that may be tried where the newest turns out to be damaged, the newest first.
+    pub fn set_older_checkpoints(&mut self, steps: Vec<u64>) {
+        self.last_checkpoint.older = steps;
+    }
+
     /// A number for a worker that has none.
     pub fn new_worker(&mut self) -> WorkerId {
         let worker = self.next_worker();
@@ -440,9 +446,12 @@ impl Coordinator {
                 self.journal(Journal::CheckpointFailed { step, reason: format!("worker {worker}: {why}") });
                 self.checkpoint_failed(step, why);
             }
+            FromWorker::CheckpointDamaged { step, why } => self.checkpoint_damaged(worker, step, &why),
             FromWorker::Units { epoch, done, want } => self.units(worker, epoch, done, want),
             // Its own session tells whether it is gone; the worker is told of another when there is one.
             FromWorker::ServerLost { .. } | FromWorker::Serving { .. } | FromWorker::ServerReport(_) => {}
+            // The shell puts the manifest together.
+            FromWorker::SlicesWritten(_) => {}
             FromWorker::Finished { step, digest } => {
                 // While a recovery is under way this can only be about what was before.
                 if self.lifecycle == Lifecycle::Running

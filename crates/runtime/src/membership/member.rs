@@ -73,6 +73,10 @@ pub struct Member {
     catch_up: Option<Task>,
     evaluated_at: Option<u64>,
     checkpointed_at: Option<u64>,
+    /// The boundary at which all members write their slices, as they agreed.
+    slices_at: Option<u64>,
+    /// Whether slices of an earlier checkpoint are still on their way.
+    uploading: bool,
     /// The phase that is trained without a membership.
     asynchronous: Asynchronous,
     /// Nothing more is trained: the loss was not finite.
@@ -107,6 +111,8 @@ impl Member {
             catch_up: None,
             evaluated_at: None,
             checkpointed_at: None,
+            slices_at: None,
+            uploading: false,
             asynchronous: Asynchronous::default(),
             halted: false,
             diverged: false,
@@ -158,7 +164,8 @@ impl Member {
             .find(|m| m.epoch > self.membership.epoch)
             .filter(|m| m.from_step <= boundary)
             .map_or(self.membership.epoch, |m| m.epoch);
-        Offer { epoch: self.offered, decided: self.verdicts.heard() }
+        let checkpoint = self.proposed_checkpoint(boundary);
+        Offer { epoch: self.offered, decided: self.verdicts.heard(), checkpoint }
     }
 
     /// Steps that the update of the round covers whose epoch was offered last.
@@ -178,13 +185,6 @@ impl Member {
         let fixed =
             self.rules.batches.iter().flat_map(|batches| &batches.schedule).map(|(_, factor)| *factor);
         u64::from(fixed.max().unwrap_or(self.membership.accumulation).max(1))
-    }
-
-    /// Whether a multiple of `every` lies behind that the boundary `done` and those before it do not cover: every
-    /// member comes to the same answer, whatever it was told when.
-    fn is_due(&self, every: u64, done: Option<u64>) -> bool {
-        let since = self.step.saturating_sub(self.reach()).max(done.unwrap_or(0));
-        every > 0 && self.step / every > since / every
     }
 
     /// What to do now.
@@ -220,9 +220,7 @@ impl Member {
         if last || self.is_due(self.rules.evaluate_every, self.evaluated_at) {
             return Task::Evaluate;
         }
-        let first = self.membership.rank(self.id) == Some(0);
-        let asked = self.send_again && self.checkpointed_at != Some(self.step);
-        if first && !over && (asked || self.is_due(self.rules.checkpoint_every, self.checkpointed_at)) {
+        if !over && self.is_checkpoint_due() {
             return Task::Checkpoint;
         }
         if over {
@@ -284,6 +282,7 @@ impl Member {
                     // finite, because not all members may have seen it.
                     self.evaluated_at = None;
                     self.checkpointed_at = None;
+                    self.slices_at = None;
                     self.halted = false;
                     self.hold_floor = 0;
                 }
@@ -380,6 +379,7 @@ impl Member {
         self.trained = (membership.epoch, membership.accumulation);
         // What was due at this boundary came before, whatever the updates of the new membership cover.
         self.evaluated_at = Some(self.step);
+        self.slices_at = None;
         if newcomer {
             self.stage = Stage::Joining;
             self.has_state = false;
@@ -446,6 +446,7 @@ impl Member {
         if *round == Task::Hold && self.agreed.is_none() {
             self.hold_floor = highest;
         }
+        self.agree_on_checkpoint(offers);
         self.verdicts.confer(offers, self.step);
     }
 

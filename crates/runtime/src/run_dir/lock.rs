@@ -1,4 +1,10 @@
 //! One coordinator per run: it holds a lock in the run's folder while it lives, however it dies.
+//!
+//! The lock is `flock`'s, which belongs to an open file: another part of the same process that asks and closes its own
+//! file does not release it, as it would a lock of `fcntl`. On NFS Linux asks the server for a lock on the whole file
+//! instead (since 2.6.12), which other nodes honour, unless the file system is mounted with `nolock` or
+//! `local_lock=flock|all`. There an exclusive lock needs a file that is open for writing, and a shared one a file that
+//! is open for reading.
 
 use std::fs::File;
 use std::io::Result;
@@ -11,7 +17,7 @@ use rustix::fs::{FlockOperation, flock};
 const PATIENCE: Duration = Duration::from_millis(100);
 
 fn open(path: &Path) -> Result<File> {
-    File::options().create(true).append(true).open(path)
+    File::options().read(true).create(true).append(true).open(path)
 }
 
 fn locked(file: &File, how: FlockOperation) -> bool {

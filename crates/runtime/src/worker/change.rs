@@ -56,6 +56,7 @@ impl Worker {
             self.engine.adopt(membership).map_err(|error| (None, error.to_string()))
         });
         self.flush();
+        self.prepare_slices();
         let effects = self.member.formed(membership.epoch, loaded, result);
         self.carry_out(effects);
         self.reporter.urgent();
@@ -103,6 +104,7 @@ impl Worker {
         if membership.rank(me).is_some() {
             self.switch = Some((membership.epoch, was_member));
         }
+        self.prepare_slices();
         self.note_held();
         self.reporter.urgent();
     }

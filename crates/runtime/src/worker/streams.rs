@@ -14,10 +14,10 @@ use crate::state::TrainingState;
 use crate::transfer::{self, Kind, read, write};
 
 /// How long training may wait until the coordinator takes a checkpoint that another will follow.
-pub(super) const PERIODIC: Duration = Duration::from_secs(1);
+const PERIODIC: Duration = Duration::from_secs(1);
 
 /// How long the coordinator may take to answer at the end.
-pub(super) const LAST: Duration = Duration::from_secs(6);
+const LAST: Duration = Duration::from_secs(6);
 
 /// A coordinator that takes nothing for this long in the middle of a checkpoint gets no more of it.
 const STALL: Duration = Duration::from_secs(10);
@@ -29,6 +29,7 @@ impl Worker {
                 self.engine.initialize();
                 Ok(0)
             }
+            Load::Checkpoint(step) if self.slices.is_some() => self.load_slices(step),
             Load::Checkpoint(step) => {
                 let mut stream = self.connector.state_stream(epoch, &self.data_address)?;
                 let mut receive = || {
@@ -117,10 +118,29 @@ impl Worker {
         vec![]
     }
 
+    /// Begins a checkpoint at this boundary, or the last one once more.
+    pub(super) fn checkpoint(&mut self) {
+        if self.slices.is_some() {
+            self.write_slices();
+        } else {
+            self.upload(if self.member.is_finished() { LAST } else { PERIODIC });
+        }
+        self.member.checkpointed();
+    }
+
+    /// Begins the checkpoint of the last step, as far as it is this worker's.
+    pub(super) fn last_checkpoint(&mut self) {
+        if self.slices.is_some() {
+            self.write_slices();
+        } else if self.member.membership().rank(self.connector.me) == Some(0) {
+            self.upload(LAST);
+        }
+    }
+
     /// Sends the state to the coordinator while the next gradients are computed; the next update waits for it, because
     /// it is the state of one step, but no longer than `patience` for an answer. The coordinator is told when the
     /// sending fails.
-    pub(super) fn upload(&mut self, patience: Duration) {
+    fn upload(&mut self, patience: Duration) {
         self.finish_upload();
         let (epoch, step) = (self.member.membership().epoch, self.member.step());
         let (connector, address) = (self.connector.clone(), self.data_address.clone());

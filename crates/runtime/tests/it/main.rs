@@ -11,5 +11,6 @@ mod optimizer;
 mod parameters;
 mod phase;
 mod phases;
+mod slices;
 mod wire;
 mod work_queue;

@@ -15,6 +15,7 @@ mod process;
 mod promises;
 mod rounds;
 mod scenario;
+mod slices;
 mod verdicts;
 mod world;
 

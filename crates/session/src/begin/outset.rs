@@ -1,10 +1,11 @@
 //! Where a run begins: at its first step, or where it was left.
 
-use bellwether_core::job::WorkerRange;
+use bellwether_core::job::{CheckedJob, WorkerRange};
 use bellwether_core::record::RunOutcome;
 use bellwether_runtime::journal::RunHistory;
 use bellwether_runtime::run_dir::RunDir;
 
+use super::store;
 use crate::error::RunError;
 use crate::{Note, Observe, Progress};
 
@@ -40,14 +41,14 @@ impl Outset {
     /// Returns an error for a run that is finished, or whose journal cannot be read.
     pub(crate) fn find(
         asked: &Asked<'_>,
-        resumed: Option<&RunDir>,
+        (job, resumed): (&CheckedJob, Option<&RunDir>),
         observe: &mut Observe<'_>,
     ) -> Result<Outset, RunError> {
         let range = asked.workers.unwrap_or(asked.range);
         let mut outset =
             Outset { workers: range, schedule: asked.schedule.to_vec(), first_step: 0, is_scaled: false };
         let Some(run) = resumed else { return Ok(outset) };
-        let history = unfinished(run)?;
+        let history = unfinished(job, run)?;
         outset.first_step = history.committed();
         if outset.schedule.is_empty() && !asked.autoscaled {
             outset.schedule = run.schedule().unwrap_or_else(|why| {
@@ -67,10 +68,10 @@ impl Outset {
 }
 
 /// The past of a run that is to be taken up again; a finished one is not, unless its result is nowhere.
-fn unfinished(run: &RunDir) -> Result<RunHistory, RunError> {
+fn unfinished(job: &CheckedJob, run: &RunDir) -> Result<RunHistory, RunError> {
     let history = run.history()?;
     let is_finished = history.outcome() == Some(&RunOutcome::Finished);
-    if !is_finished || history.last_checkpoint().is_none_or(|path| !path.is_file()) {
+    if !is_finished || history.last_checkpoint().is_none_or(|path| !store::is_there(job, &path)) {
         return Ok(history);
     }
     Err(RunError::Finished { run: run.name.clone(), steps: history.committed() })

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use bellwether_core::InputError;
-use bellwether_core::job::{CheckedJob, Job, WorkerRange};
+use bellwether_core::job::{CheckedJob, CheckpointUrl, Job, WorkerRange};
 use bellwether_core::plan::Plan;
 use bellwether_core::units::DollarsPerHour;
 use bellwether_runtime::coordinator::Director;
@@ -37,6 +37,7 @@ impl Builder {
             resumed: None,
             spawn: Spawn::Threads,
             workers: None,
+            origin: None,
             start: None,
             chooses: false,
             schedule: Vec::new(),
@@ -81,6 +82,13 @@ impl Session {
     #[must_use]
     pub fn resume(self, run: RunDir) -> Session {
         Session { resumed: Some(run), ..self }
+    }
+
+    /// Begins a new run from the newest checkpoint in slices of this job at a URL: that of runs, as `checkpoint.url`
+    /// named it, or the folder of one run.
+    #[must_use]
+    pub fn resume_from(self, url: CheckpointUrl) -> Session {
+        Session { origin: Some(url), ..self }
     }
 
     /// Starts the workers so. Without it: as threads.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use bellwether_core::ParseError;
-use bellwether_core::job::WorkerRange;
+use bellwether_core::job::{CheckpointUrl, WorkerRange};
 use bellwether_core::units::Seconds;
 use bellwether_session::script::Output;
 use bellwether_workloads::{Flip, Pace};
@@ -43,6 +43,10 @@ pub(crate) struct RunArguments {
     /// Go on with a run that was stopped, failed, or whose coordinator died
     #[arg(long, value_name = "RUN", conflicts_with_all = ["job", "set", "steps", "batch_schedule"])]
     pub(crate) resume: Option<String>,
+    /// Begin a new run from the newest checkpoint of this job at a URL: where a run with that checkpoint.url wrote them
+    /// whose folder or host is lost
+    #[arg(long, value_name = "URL", conflicts_with = "resume")]
+    pub(crate) resume_from: Option<CheckpointUrl>,
     /// Go on with a run though data or kernels are not those that it was trained with so far; the result is that of
     /// neither, and the journal says so
     #[arg(long, requires = "resume")]

@@ -26,8 +26,12 @@ const NO_WAIT: &str = "no worker waits for another";
 const NO_BOUNDARY: &str =
     "units of work are granted one by one: there is no membership that waits at a boundary";
 
+const AT_SERVERS: &str = "the servers hold the state, and hand it to the coordinator at the end of a phase";
+const WHOLE: &str = "use checkpoint.folder, on a file system that outlives the host, or sync.policy = \"bsp\" with \
+                     sync.reduce = \"all-reduce\"";
+
 /// The table, by feature.
-pub(super) const TABLE: [Row; 24] = [
+pub(super) const TABLE: [Row; 25] = [
     Row {
         feature: Feature::SameBits,
         title: "the same bytes on any workers",
@@ -372,6 +376,21 @@ pub(super) const TABLE: [Row; 24] = [
                 key: "verdict.every_steps",
                 reason: NO_BOUNDARY,
                 hint: "leave it out (hold=False in the script), or use sync.policy = \"bsp\"",
+            },
+        ],
+    },
+    Row {
+        feature: Feature::SlicedCheckpoints,
+        title: "checkpoints in slices, to a store (`checkpoint.url`)",
+        cells: [
+            Supported { test: "slices_give_the_same_bits_through_resizes_and_on_other_workers" },
+            Later { what: NO_TEST },
+            Refused { key: "checkpoint.url", reason: AT_SERVERS, hint: WHOLE },
+            Refused { key: "checkpoint.url", reason: AT_SERVERS, hint: WHOLE },
+            Refused {
+                key: "checkpoint.url",
+                reason: "each worker has parameters of its own, so that their slices make no one state",
+                hint: WHOLE,
             },
         ],
     },

@@ -53,6 +53,8 @@ pub struct Config {
     pub evaluate_every: u64,
     /// Steps between checkpoints; 0 writes at the end only.
     pub checkpoint_every: u64,
+    /// Whether each member writes its slices of checkpoints, and not the first one the whole.
+    pub slices: bool,
     /// Steps between boundaries at which the members wait for a verdict; 0 never waits.
     pub verdict_every: u64,
     /// Least seconds between checkpoints by time; 0 for none.

@@ -14,6 +14,9 @@ const RETRY_S: f64 = 0.25;
 /// Most seconds between two tries.
 const RETRY_MAX_S: f64 = 10.0;
 
+/// Older checkpoints that are remembered; most of them are pruned by then.
+const OLDER_MAX: usize = 16;
+
 /// What is known of a checkpoint that all members wait for.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LastCheckpoint {
@@ -30,6 +33,8 @@ pub(super) struct LastCheckpoint {
     stops: u32,
     /// Whether the journal says that they wait.
     told: bool,
+    /// Checkpoints before the newest that may do where that is damaged, the newest first.
+    pub(super) older: Vec<u64>,
 }
 
 impl LastCheckpoint {
@@ -76,6 +81,10 @@ impl Coordinator {
     /// The state after `step` is on disk.
     fn checkpoint_written(&mut self, step: u64) {
         self.settled.insert(step);
+        if let Some(before) = self.checkpoint.filter(|before| *before < step && self.config.slices) {
+            self.last_checkpoint.older.insert(0, before);
+            self.last_checkpoint.older.truncate(OLDER_MAX);
+        }
         self.checkpoint = self.checkpoint.max(Some(step));
         self.periodic.written(self.now_s);
     }
@@ -119,7 +128,11 @@ impl Coordinator {
             return;
         }
         last.again_s = self.now_s + limit_s;
-        let holder = self.current.active[last.asked % self.current.active.len()].worker;
+        let active = self.current.active.iter().map(|member| member.worker);
+        let holders: Vec<_> = match self.config.slices {
+            true => active.collect(),
+            false => active.skip(last.asked % self.current.active.len()).take(1).collect(),
+        };
         last.asked += 1;
         let told = std::mem::replace(&mut last.told, true);
         if !told {
@@ -130,6 +143,8 @@ impl Coordinator {
             self.journal(Journal::Warning { message });
         }
         let epoch = self.current.epoch;
-        self.send(holder, ToWorker::SendCheckpoint { epoch, step });
+        for holder in holders {
+            self.send(holder, ToWorker::SendCheckpoint { epoch, step });
+        }
     }
 }

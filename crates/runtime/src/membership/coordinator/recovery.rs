@@ -231,7 +231,7 @@ impl Coordinator {
 
     /// No worker is known to hold all of the state: one of those that are lost may come back with it.
     /// Otherwise some may hold the state of earlier steps, shadows among them.
-    fn fall_back(&mut self) {
+    pub(super) fn fall_back(&mut self) {
         self.proposed.clear();
         self.suspect_at_s = None;
         let begun = self.begun;

@@ -70,7 +70,12 @@ impl Coordinator {
             FromWorker::Finished { step, .. }
             | FromWorker::NotFinite { step, .. }
             | FromWorker::UserFailed { step, .. }
-            | FromWorker::CheckpointFailed { step, .. } => (0, *step),
+            | FromWorker::CheckpointFailed { step, .. }
+            | FromWorker::CheckpointDamaged { step, .. } => (0, *step),
+            FromWorker::SlicesWritten(written) if !is_time(written.stall_s) => {
+                return Some("its checkpoint has no sensible numbers");
+            }
+            FromWorker::SlicesWritten(written) => (written.epoch, written.step),
             FromWorker::Booted(boot) if !boot.stages().into_iter().all(|(_, seconds)| is_time(seconds)) => {
                 return Some("its start has no sensible numbers");
             }

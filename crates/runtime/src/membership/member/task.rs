@@ -15,6 +15,8 @@ pub struct Rules {
     pub evaluate_every: u64,
     /// Steps between checkpoints; 0 writes at the end only.
     pub checkpoint_every: u64,
+    /// Whether all members write their slices of a checkpoint, at boundaries on which they agree in a round.
+    pub slices: bool,
     /// Steps between boundaries at which the members wait for a verdict; 0 never waits.
     pub verdict_every: u64,
     /// Where the job fixes the batch in advance: steps that an update covers, by the step from which on.
@@ -50,7 +52,8 @@ pub enum Task {
     },
     /// Evaluate the held-out set together; then [`Member::evaluated`].
     Evaluate,
-    /// Begin to send the state to the coordinator, once more perhaps; then [`Member::checkpointed`].
+    /// Begin to send the state to the coordinator, or to write its slices, once more perhaps; then
+    /// [`Member::checkpointed`].
     Checkpoint,
     /// Adopt the prepared connections of this membership; then [`Member::switched`].
     Switch(Membership),
@@ -59,7 +62,8 @@ pub enum Task {
     Hold,
     /// Compute, reduce, apply; then [`Member::round_done`].
     Train,
-    /// Send the last checkpoint (rank 0, unless [`Member::has_diverged`]) and the digest; then [`Member::finished`].
+    /// Send the last checkpoint (rank 0, unless [`Member::has_diverged`]; slices all members) and the digest; then
+    /// [`Member::finished`].
     Finish,
     /// Compute this unit, and hand its gradient to the servers; then [`Member::unit_done`].
     Unit(u64),

@@ -8,7 +8,7 @@ use crate::membership::Offer;
 use crate::tree::{children, maximal_nodes};
 
 /// Bytes before the sums.
-const OFFER_BYTES: usize = 16;
+const OFFER_BYTES: usize = 24;
 
 /// One member's control bytes.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,7 +21,8 @@ pub(in crate::worker) struct Header {
 
 impl Header {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut bytes = [self.offer.epoch, self.offer.decided].map(u64::to_le_bytes).concat();
+        let Offer { epoch, decided, checkpoint } = self.offer;
+        let mut bytes = [epoch, decided, checkpoint].map(u64::to_le_bytes).concat();
         self.sums.iter().flatten().for_each(|sum| bytes.extend(sum.to_le_bytes()));
         bytes
     }
@@ -32,9 +33,10 @@ impl Header {
             return None;
         }
         let mut words = bytes.as_chunks::<8>().0.iter();
-        let (epoch, decided) = (u64::from_le_bytes(*words.next()?), u64::from_le_bytes(*words.next()?));
+        let mut word = || words.next().map(|word| u64::from_le_bytes(*word));
+        let offer = Offer { epoch: word()?, decided: word()?, checkpoint: word()? };
         let numbers: Vec<f64> = words.map(|word| f64::from_le_bytes(*word)).collect();
-        Some(Header { offer: Offer { epoch, decided }, sums: numbers.as_chunks::<3>().0.to_vec() })
+        Some(Header { offer, sums: numbers.as_chunks::<3>().0.to_vec() })
     }
 }
 

@@ -12,8 +12,14 @@ use bellwether_runtime::membership::{ToWorker, WorkerId, WorkloadDescription};
 use super::scenario::{Fault, Scenario};
 use super::world::{Happening, World};
 
-pub(crate) const RULES: Rules =
-    Rules { total_steps: 100, evaluate_every: 0, checkpoint_every: 0, verdict_every: 0, batches: None };
+pub(crate) const RULES: Rules = Rules {
+    total_steps: 100,
+    evaluate_every: 0,
+    checkpoint_every: 0,
+    slices: false,
+    verdict_every: 0,
+    batches: None,
+};
 
 pub(crate) fn config(wanted: u32) -> Config {
     Config {
@@ -33,6 +39,7 @@ pub(crate) fn config(wanted: u32) -> Config {
         units_per_step: 8,
         evaluate_every: 0,
         checkpoint_every: 0,
+        slices: false,
         verdict_every: 0,
         checkpoint_period_s: 0.0,
         last_checkpoint_wait_s: 300.0,

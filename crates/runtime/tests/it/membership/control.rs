@@ -268,6 +268,30 @@ impl World {
         self.coordinate(Event::Received(step));
     }
 
+    /// A worker wrote its slice; whether all have.
+    pub(crate) fn has_all_slices(
+        &mut self,
+        of: (u64, u64, u64),
+        from: WorkerId,
+        digest: u64,
+        count: usize,
+    ) -> bool {
+        if !self.processes[&from].alive {
+            return false;
+        }
+        let slices = self.slices.entry(of).or_default();
+        slices.insert(from, digest);
+        let same = slices.values().all(|other| *other == digest);
+        let whole = slices.len() == count;
+        if !same {
+            self.violate(format!("the slices of step {} are of different states", of.1));
+        }
+        if whole {
+            self.slices.remove(&of);
+        }
+        whole
+    }
+
     /// A state that came is written, or cannot be.
     pub(crate) fn written(&mut self, generation: u64, step: u64, digest: u64, full: bool) {
         if generation != self.generation || self.coordinator.is_none() {
@@ -311,6 +335,7 @@ impl World {
             units_per_step: u64::from(self.scenario.virtual_nodes),
             evaluate_every: self.scenario.rules.evaluate_every,
             checkpoint_every: self.scenario.rules.checkpoint_every,
+            slices: self.scenario.rules.slices,
             verdict_every: self.scenario.rules.verdict_every,
             checkpoint_period_s: if self.scenario.rules.checkpoint_every > 0 { 0.3 } else { 0.0 },
             last_checkpoint_wait_s: 300.0,

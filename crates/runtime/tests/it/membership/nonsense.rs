@@ -285,7 +285,7 @@ fn carry_out(member: &mut Member, random: &mut Random) {
         }
         task @ (Task::Train | Task::Hold) => {
             let offer = member.offer(&task);
-            let other = Offer { epoch: number(random), decided: number(random) };
+            let other = Offer { epoch: number(random), decided: number(random), checkpoint: number(random) };
             member.round_done(&task, &[offer, if well { offer } else { other }]);
         }
         Task::BeginShadow => member.shadow_began(number(random)),

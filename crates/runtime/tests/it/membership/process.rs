@@ -687,7 +687,8 @@ impl World {
     fn finished_all(&mut self, id: WorkerId) {
         let step = self.processes[&id].member.step();
         let rank = self.processes[&id].member.membership().rank(id);
-        if rank == Some(0) && self.processes[&id].uploaded != Some(step) {
+        let writes = if self.scenario.rules.slices { rank.is_some() } else { rank == Some(0) };
+        if writes && self.processes[&id].uploaded != Some(step) {
             self.upload(id);
         }
         self.report(id);
@@ -707,6 +708,8 @@ impl World {
         let process = self.process(id);
         let Some(state) = &process.state else { return };
         let (step, digest) = (state.step, state.digest);
+        let membership = process.member.membership();
+        let cut = (membership.epoch, membership.active.len());
         process.uploaded = Some(step);
         if unheard {
             if self.random.chance(0.5) {
@@ -714,7 +717,7 @@ impl World {
             }
         } else if process.session.is_some() {
             let delay = self.random.between(0.01, 0.2);
-            self.after(delay, Happening::Uploaded { generation, from: id, step, digest, full });
+            self.after(delay, Happening::Uploaded { generation, from: id, step, digest, full, cut });
         }
     }
 }

@@ -149,6 +149,7 @@ impl Scenario {
             total_steps,
             evaluate_every: every(&mut random),
             checkpoint_every: every(&mut random),
+            slices: false,
             verdict_every: 0,
             batches: None,
         };
@@ -206,12 +207,15 @@ impl Scenario {
         scenario
     }
 
-    /// What is special about the job: a batch that may move, or boundaries at which a verdict is waited for.
+    /// What is special about the job: a batch that may move, boundaries at which a verdict is waited for, or
+    /// checkpoints of which each member writes a slice.
     fn draw_mode(&mut self, random: &mut Random) {
         if random.chance(0.5) {
             self.draw_batches(random);
         } else if random.chance(0.5) {
             self.rules.verdict_every = 4 + random.below(30);
+        } else {
+            self.rules.slices = self.seed % 2 == 1;
         }
     }
 

@@ -55,7 +55,8 @@ pub(crate) enum Happening {
     /// The coordinator sees that a process it started has ended.
     ChildExited(u64, WorkerId),
     /// An upload has arrived.
-    Uploaded { generation: u64, from: WorkerId, step: u64, digest: u64, full: bool },
+    /// `cut`: the membership by which slices were cut, and how many it has.
+    Uploaded { generation: u64, from: WorkerId, step: u64, digest: u64, full: bool, cut: (u64, usize) },
     /// It is written, or cannot be.
     Written { generation: u64, step: u64, digest: u64, full: bool },
     /// A process has started, or tries again, to open a session.
@@ -174,6 +175,8 @@ pub(crate) struct World {
     pub(crate) journal: Vec<Journal>,
     /// Checkpoints on disk: step and digest.
     pub(crate) stored: BTreeMap<u64, u64>,
+    /// Who has written slices, and of which state, by coordinator, step and membership.
+    pub(crate) slices: BTreeMap<(u64, u64, u64), BTreeMap<WorkerId, u64>>,
     /// Workers wanted by the last command, for a coordinator that starts again.
     pub(crate) asked: Option<u32>,
     /// Steps in the state with each digest that is the right result of updates of the right states.
@@ -205,6 +208,7 @@ impl World {
             data: DataPlane::default(),
             journal: Vec::new(),
             stored: BTreeMap::new(),
+            slices: BTreeMap::new(),
             asked: None,
             right: BTreeMap::from([(FRESH, 0)]),
             watch: Watch::default(),
@@ -345,8 +349,12 @@ impl World {
             Happening::Up(session, up) => self.arrived_up(session, up),
             Happening::Noticed(session, why) => self.noticed(session, why),
             Happening::ChildExited(generation, id) => self.child_exited(generation, id),
-            Happening::Uploaded { generation, from, step, digest, full } => {
-                self.uploaded(generation, from, step, digest, full);
+            Happening::Uploaded { generation, from, step, digest, full, cut } => {
+                let (epoch, count) = cut;
+                let slices = self.scenario.rules.slices;
+                if !slices || self.has_all_slices((generation, step, epoch), from, digest, count) {
+                    self.uploaded(generation, from, step, digest, full);
+                }
             }
             Happening::Written { generation, step, digest, full } => {
                 self.written(generation, step, digest, full);

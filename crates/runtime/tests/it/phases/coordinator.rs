@@ -43,6 +43,7 @@ impl World {
             evaluate_every: self.plan.evaluate_every,
             checkpoint_every: self.plan.checkpoint_every,
             checkpoint_period_s: if self.plan.checkpoint_every > 0 { 0.3 } else { 0.0 },
+            slices: false,
             verdict_every: 0,
             last_checkpoint_wait_s: 300.0,
             expected_step_s: None,

@@ -39,6 +39,7 @@ impl World {
             total_steps: self.plan.total_steps,
             evaluate_every: self.plan.evaluate_every,
             checkpoint_every: self.plan.checkpoint_every,
+            slices: false,
             verdict_every: 0,
             batches: None,
         };
