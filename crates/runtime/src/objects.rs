@@ -13,6 +13,21 @@ mod s3;
 
 pub use place::{Object, Objects, StoreError};
 
+/// Variables of the environment that hold a credential: not for the eyes of a scheduler that keeps what it is given.
+pub const SECRET_VARIABLES: [&str; 3] = s3::SECRETS;
+
+/// Whether processes that do not inherit [`SECRET_VARIABLES`] can open a place: the user's file has credentials.
+///
+/// # Errors
+///
+/// [`StoreError::Environment`] where it has none, and the place needs some.
+pub fn opens_by_file(url: &CheckpointUrl) -> Result<(), StoreError> {
+    match url {
+        CheckpointUrl::Folder(_) => Ok(()),
+        CheckpointUrl::S3 { .. } => s3::is_in_file(),
+    }
+}
+
 /// Opens a place. Nothing is asked of it yet; credentials are read from the environment of this process.
 ///
 /// # Errors

@@ -153,6 +153,9 @@ impl Session {
     /// Finds out what the run begins with.
     fn begin(&self, observe: &mut Observe<'_>) -> Result<Beginning, RunError> {
         let mut outset = self.outset(observe)?;
+        if matches!(self.spawn, Spawn::Slurm(..)) {
+            store::check_elsewhere(&self.job)?;
+        }
         let origin = store::find(&self.job, self.origin.as_ref())?;
         outset.first_step = origin.as_ref().map_or(outset.first_step, |origin| origin.step);
         let description = WorkloadDescription::of(self.workload.build(&self.job)?.as_ref());

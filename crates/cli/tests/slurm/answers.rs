@@ -21,9 +21,15 @@ fn with_programs(programs: &[(&str, &str)]) -> Scene {
 }
 
 fn train(scene: &Scene, more: &[&str]) -> Ended {
+    train_with(scene, more, &[])
+}
+
+/// The same with variables of the environment.
+fn train_with(scene: &Scene, more: &[&str], variables: &[(&str, &str)]) -> Ended {
     let mut command = scene.command(&[&["run", "job.toml", "--on=slurm", "--format=json"], more].concat());
     let path = std::env::var("PATH").unwrap_or_default();
     command.env("PATH", format!("{}:{path}", scene.path("bin").display()));
+    command.envs(variables.iter().copied());
     scene.start_command(command).end()
 }
 
@@ -83,6 +89,33 @@ fn nonsense_in_the_queue_loses_nothing() {
         assert!(ended.stdout.contains("\"steps\":20"), "{ended:?}");
         scene.audit();
     }
+}
+
+#[test]
+fn credentials_of_the_environment_are_not_given_to_slurm() {
+    let scene = playing("exit 0");
+    let sbatch = std::fs::read_to_string(scene.path("bin/sbatch")).expect("it is there");
+    let told = scene.path("told.txt");
+    scene.write(
+        "bin/sbatch",
+        sbatch.replace("#!/bin/sh\n", &format!("#!/bin/sh\nenv >> {}\n", told.display())),
+    );
+    let home = scene.path("home").display().to_string();
+    let secrets = [
+        ("AWS_ACCESS_KEY_ID", "key-hush"),
+        ("AWS_SECRET_ACCESS_KEY", "hush"),
+        ("AWS_REGION", "x"),
+        ("HOME", &*home),
+    ];
+    let ended = train_with(&scene, &["--workers=1"], &secrets);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let told = std::fs::read_to_string(&told).expect("sbatch was called");
+    assert!(told.contains("AWS_REGION=x") && !told.contains("hush"), "{told}");
+    // Where workers need them, it is said before anything begins.
+    let scene = playing("exit 0");
+    let refused = train_with(&scene, &["--set=checkpoint.url=s3://models/x"], &secrets);
+    refused.refused_with(&["checkpoint.url", "~/.aws/credentials", "hint: "]);
+    assert!(!scene.run_folder().exists(), "nothing was begun");
 }
 
 #[test]

@@ -46,6 +46,13 @@ pub(super) struct S3 {
     who: Option<Credentials>,
 }
 
+pub(super) use environment::SECRETS;
+
+/// Whether the user's file of credentials says who asks.
+pub(super) fn is_in_file() -> Result<(), StoreError> {
+    environment::is_in_file(&variable)
+}
+
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }

@@ -2,7 +2,7 @@
 
 use bellwether_core::InputError;
 use bellwether_core::job::{CheckedJob, CheckpointUrl};
-use bellwether_runtime::objects::StoreError;
+use bellwether_runtime::objects::{self, StoreError};
 use bellwether_runtime::slices;
 
 use crate::error::RunError;
@@ -18,6 +18,20 @@ pub(crate) struct Origin {
 
 fn refused(key: &str, error: &StoreError) -> InputError {
     InputError::new(key, error).hint(error.hint())
+}
+
+/// Whether Slurm's jobs can write to the place that the job names: they are not given this environment's credentials.
+///
+/// # Errors
+///
+/// A place that takes credentials, and a user whose file has none.
+pub(crate) fn check_elsewhere(job: &CheckedJob) -> Result<(), RunError> {
+    let Some(url) = &job.checkpoint.url else { return Ok(()) };
+    objects::opens_by_file(url).map_err(|error| {
+        let hint = "put the credentials into ~/.aws/credentials where the nodes find it: Slurm keeps the environment of a job, so \
+                    those of the environment are not passed on";
+        RunError::Option(InputError::new("checkpoint.url", error).hint(hint))
+    })
 }
 
 /// Finds out whether the place that the job names answers, and what lies at `from`.

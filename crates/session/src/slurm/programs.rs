@@ -7,6 +7,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use bellwether_runtime::objects::SECRET_VARIABLES;
+
 /// How long a program may take: where the controller does not answer, Slurm's own give up after ten seconds or more.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -16,7 +18,8 @@ const ANSWER_BYTES: u64 = 32 << 20;
 /// Bytes of a complaint that are read at most.
 const COMPLAINT_BYTES: u64 = 1 << 14;
 
-/// Variables with this beginning would change what `squeue` prints.
+/// Variables with this beginning would change what `squeue` prints. Those that hold a credential are left out as well:
+/// Slurm's controller keeps the environment of a job, and shows it to operators.
 const QUEUE_VARIABLES: [&str; 2] = ["SQUEUE_", "SINFO_"];
 
 /// A program of Slurm's did not do what it was asked for.
@@ -108,7 +111,8 @@ impl Call {
         command.args(&self.arguments).env("LC_ALL", "C").envs(self.environment);
         for (name, _) in std::env::vars_os() {
             let shown = name.to_string_lossy();
-            if QUEUE_VARIABLES.iter().any(|beginning| shown.starts_with(beginning)) {
+            let is_secret = SECRET_VARIABLES.contains(&&*shown);
+            if is_secret || QUEUE_VARIABLES.iter().any(|beginning| shown.starts_with(beginning)) {
                 command.env_remove(&name);
             }
         }

@@ -10,6 +10,10 @@ use super::sign::Credentials;
 /// The region where none is said; stores that are not Amazon's take it.
 const REGION: &str = "us-east-1";
 
+/// Variables that hold a credential or a part of one.
+pub(in super::super) const SECRETS: [&str; 3] =
+    ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"];
+
 /// Where requests go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Endpoint {
@@ -90,6 +94,12 @@ pub(super) fn credentials(variables: Variables<'_>) -> Result<Credentials, Store
     checked(of_profile(&text, &profile).ok_or_else(missing)?)
 }
 
+/// Whether the user's file says who asks, whatever the variables say.
+pub(super) fn is_in_file(variables: Variables<'_>) -> Result<(), StoreError> {
+    let others = |name: &str| variables(name).filter(|_| !SECRETS.contains(&name));
+    credentials(&others).map(drop)
+}
+
 /// Of a file with sections by profile.
 fn of_profile(text: &str, profile: &str) -> Option<Credentials> {
     let (mut is_ours, mut key_id, mut secret, mut token) = (false, None, None, None);
@@ -162,6 +172,14 @@ mod tests {
         let who = of_profile(text, "default").expect("it is there");
         assert_eq!((who.key_id.as_str(), who.secret.as_str()), ("a", "b="));
         assert!(of_profile(text, "other").is_none());
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("credentials");
+        std::fs::write(&file, text).expect("it can be written");
+        let file = file.display().to_string();
+        let set = [("AWS_ACCESS_KEY_ID", "x"), ("AWS_SECRET_ACCESS_KEY", "y")];
+        let beside = [&set[..], &[("AWS_SHARED_CREDENTIALS_FILE", &file)]].concat();
+        assert!(with(&beside, is_in_file).is_ok());
+        assert!(with(&set, is_in_file).is_err(), "variables alone do not count");
         let odd = [("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "hush\nX: y")];
         let error = with(&odd, credentials).expect_err("no header can hold it").to_string();
         assert!(!error.contains("hush"), "{error}");
