@@ -164,7 +164,7 @@ impl FromStr for CheckpointUrl {
 /// A bucket and a prefix, by the rules of S3 for names of buckets.
 fn s3(rest: &str) -> Option<CheckpointUrl> {
     let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-    let prefix = prefix.trim_matches('/');
+    let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
     let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let is_bucket = (3..=63).contains(&bucket.len())
         && bucket.bytes().all(|byte| is_letter(byte) || matches!(byte, b'-' | b'.' | b'_'))
