@@ -49,9 +49,13 @@ impl RunDir {
         options: Vec<String>,
         script: String,
     ) -> Result<ClusterJobs, RunDirError> {
-        let kept = self.cluster_jobs()?.map(|kept| kept.key);
+        let kept = self.cluster_jobs()?;
+        // A daemon and the coordinator that it starts both say it: who comes second must not write over the first.
+        if let Some(same) = kept.clone().filter(|kept| kept.options == options && kept.script == script) {
+            return Ok(same);
+        }
         let key = match kept {
-            Some(key) => key,
+            Some(kept) => kept.key,
             None => {
                 let mut bytes = [0; 8];
                 let drawn = getrandom::fill(&mut bytes);
@@ -94,5 +98,29 @@ impl RunDir {
     /// `tickets/`: what jobs of a cluster are told when they begin.
     pub fn tickets(&self) -> PathBuf {
         self.path.join(TICKETS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_known_already_is_not_written_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let run = RunDir::at(folder.path().into());
+        let keep = |script: &str| run.keep_cluster_jobs(vec!["--time=1".into()], script.into());
+        let first = keep("").expect("it can be written");
+        let file = folder.path().join(CLUSTER_JOBS);
+        let written = || fs::metadata(&file).and_then(|file| file.modified()).expect("it is there");
+        let before = written();
+        // Two at a time: neither takes the other's temporary file away.
+        std::thread::scope(|scope| {
+            let both: Vec<_> = (0..2).map(|_| scope.spawn(|| keep("").expect("as before"))).collect();
+            both.into_iter().for_each(|one| assert_eq!(one.join().expect("it ends"), first));
+        });
+        assert_eq!(written(), before);
+        let other = keep("#SBATCH --exclusive").expect("it can be written");
+        assert_eq!((other.key, other.script.as_str()), (first.key, "#SBATCH --exclusive"));
     }
 }
