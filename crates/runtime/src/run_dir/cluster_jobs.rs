@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn what_is_known_already_is_not_written_again() {
         let folder = tempfile::tempdir().expect("a folder");
-        let run = RunDir::at(folder.path().into());
+        let run = RunDir::at(folder.path());
         let keep = |script: &str| run.keep_cluster_jobs(vec!["--time=1".into()], script.into());
         let first = keep("").expect("it can be written");
         let file = folder.path().join(CLUSTER_JOBS);
