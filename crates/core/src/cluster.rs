@@ -349,6 +349,11 @@ impl ClusterView {
         self.sum(device_type, |node| node.devices)
     }
 
+    /// Devices of a type, of nodes that are down too.
+    pub fn devices_with_down(&self, device_type: u16) -> u32 {
+        self.nodes_of(device_type).fold(0, |sum, (_, devices)| sum.saturating_add(devices))
+    }
+
     /// Most devices of one of these types, or of any where none is named, of nodes that are up.
     pub fn widest(&self, types: &[u16]) -> u32 {
         let named = |kind: &u16| types.is_empty() || types.contains(kind);

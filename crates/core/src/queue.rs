@@ -23,6 +23,17 @@ pub use quantity::{Measure, Quantity};
 /// Where jobs are that name no queue. A file may describe it; if it does not, it is guaranteed nothing.
 pub const DEFAULT_QUEUE: &str = "default";
 
+/// Whether a queue is `above`, or one below it, by their names.
+///
+/// ```
+/// use bellwether_core::queue::is_within;
+/// assert!(is_within("research/vision", "research") && is_within("research", "research"));
+/// assert!(!is_within("researchers", "research") && !is_within("research", "research/vision"));
+/// ```
+pub fn is_within(queue: &str, above: &str) -> bool {
+    queue.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 /// More queues than this are a mistake.
 const QUEUES_MAX: usize = 1000;
 
@@ -264,8 +275,7 @@ impl QueueTree {
             }
         }
         for (kind, name) in view.device_types.iter().enumerate() {
-            let whole =
-                view.nodes_of(kind as u16).fold(0_u32, |sum, (_, devices)| sum.saturating_add(devices));
+            let whole = view.devices_with_down(kind as u16);
             let guarantees = self.plain_guarantees(name, whole);
             for parent in std::iter::once(None).chain((0..self.queues.len()).map(Some)) {
                 let sum: u64 = self.below(parent).map(|at| u64::from(guarantees[at])).sum();
@@ -330,8 +340,7 @@ impl QueueTree {
     /// The most devices of a type that the jobs of a queue may hold, by its limit and those of the queues above it, in
     /// the cluster of `view` with all its nodes up.
     pub fn most(&self, view: &ClusterView, queue: usize, device_type: u16) -> u32 {
-        let devices = view.nodes_of(device_type);
-        let whole = devices.fold(0_u32, |sum, (_, devices)| sum.saturating_add(devices));
+        let whole = view.devices_with_down(device_type);
         let limits = self.limits(&view.device_types[usize::from(device_type)], whole);
         self.path(queue).map(|at| limits[at]).fold(whole, u32::min)
     }

@@ -18,6 +18,7 @@ mod reader;
 mod shelf;
 
 pub use cut::{SLICE_BYTES_MAX, copy, count, length, range};
+pub(crate) use manifest::SLICES_MAX;
 pub use manifest::{Manifest, Slice, Subject, folder_of};
 pub use reader::{ReadError, fill, manifest as read_manifest};
 pub use shelf::{Found, Shelf, identity_hash, newest_run, runs_at};

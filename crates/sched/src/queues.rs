@@ -160,7 +160,7 @@ impl WithQueues {
     fn rights_to(&self, view: &ClusterView, kind: usize) -> Rights {
         let name = &view.device_types[kind];
         let up = view.devices(Some(kind as u16));
-        let whole = view.nodes_of(kind as u16).fold(0_u32, |sum, (_, devices)| sum.saturating_add(devices));
+        let whole = view.devices_with_down(kind as u16);
         let bounds = (self.tree.guarantees(name, up), self.tree.limits(name, whole));
         let leaf = |queue: usize| &self.leaves[self.places[&queue]];
         let demand = |queue: usize, most: u32| leaf(queue).demand(kind, most);

@@ -386,7 +386,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
                     record.map(|record| Reply::Description(Box::new(record.submitted.job.clone())))
                 }
                 Accepted::Queues => {
-                    Some(Reply::Queues(self.state.queues.as_ref().map(|queues| queues.file.clone())))
+                    Some(Reply::Queues(self.state.queues_file().map(|file| (**file).clone())))
                 }
                 Accepted::Job { job, created } => {
                     self.publisher.job(&self.state, job).map(|job| Reply::Job { job, created })

@@ -16,10 +16,7 @@ use crate::checkpoint::CheckpointError;
 use crate::membership::coordinator::Event;
 use crate::membership::{SlicesWritten, WorkerId, WorkloadDescription};
 use crate::noise::Noise;
-use crate::slices::{Manifest, Shelf, Slice, Subject};
-
-/// More slices no run writes.
-const SLICES_MAX: u64 = 1 << 16;
+use crate::slices::{Manifest, SLICES_MAX, Shelf, Slice, Subject};
 
 /// The checkpoints of a run whose workers write them.
 pub(super) struct Slices {
@@ -121,7 +118,7 @@ impl Slices {
     /// once all slices of the checkpoint are there.
     fn take(&mut self, worker: WorkerId, members: BTreeSet<WorkerId>, written: SlicesWritten) -> bool {
         let SlicesWritten { epoch, step, count, slices, noise, stall_s } = written;
-        if !(1..=SLICES_MAX).contains(&count) || slices.iter().any(|slice| slice.index >= count) {
+        if !(1..=SLICES_MAX as u64).contains(&count) || slices.iter().any(|slice| slice.index >= count) {
             return false;
         }
         let begin = || Gathering {

@@ -16,7 +16,7 @@ pub(super) const DTYPE: &str = "f32-le";
 pub(super) const BYTES_MAX: u64 = 64 << 20;
 
 /// More slices no run writes.
-const SLICES_MAX: usize = 1 << 16;
+pub(crate) const SLICES_MAX: usize = 1 << 16;
 
 /// The name of the object that makes a step count.
 pub(super) const NAME: &str = "manifest.json";

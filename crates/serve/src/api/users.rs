@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::{fs, io};
 
 use bellwether_core::InputError;
-use bellwether_core::queue::DEFAULT_QUEUE;
+use bellwether_core::queue::{DEFAULT_QUEUE, is_within};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -66,9 +66,7 @@ impl User {
     /// Whether the user sees jobs of a queue, by its name.
     pub(super) fn sees(&self, queue: Option<&str>) -> bool {
         let queue = queue.unwrap_or(DEFAULT_QUEUE);
-        let covers = |named: &String| {
-            queue.strip_prefix(named.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
+        let covers = |named: &String| is_within(queue, named);
         self.role == Role::Operate || self.queues.as_ref().is_none_or(|queues| queues.iter().any(covers))
     }
 

@@ -29,7 +29,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
             self.write(Entry::PolicyChosen { policy, by: "command line".into() })?;
         }
         let queues = self.options.queues.clone();
-        if queues.is_some() && queues != self.state.queues.as_ref().map(|queues| queues.file.clone()) {
+        if queues.is_some() && queues.as_ref() != self.state.queues_file().map(|file| &**file) {
             self.check_queues(queues.as_ref())?;
             self.write(Entry::QueuesChosen { queues, by: "command line".into() })?;
         }

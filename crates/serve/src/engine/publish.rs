@@ -84,7 +84,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         if std::mem::take(&mut self.state.decisions_changed) {
             publisher.last.decisions = Arc::new(self.state.decisions.iter().cloned().collect());
         }
-        publisher.last.queues = self.state.queues.as_ref().map(|queues| Arc::new(queues.file.clone()));
+        publisher.last.queues = self.state.queues_file().cloned();
         publisher.last.cluster = Arc::new(cluster(&self.state, &publisher.tally, now_s));
         publisher.last.version += 1;
         publisher.published = Some(now);

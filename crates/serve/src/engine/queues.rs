@@ -18,7 +18,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         if let Err(error) = self.check_queues(queues.as_ref()) {
             return Ok(Err(refused(RefusalKind::Invalid, error)));
         }
-        if queues != self.state.queues.as_ref().map(|queues| queues.file.clone()) {
+        if queues.as_ref() != self.state.queues_file().map(|file| &**file) {
             self.write(Entry::QueuesChosen { queues, by })?;
             // Clients see of each job in which queue it is, and the queues themselves.
             self.state.touched.extend(self.state.jobs.keys());

@@ -3,7 +3,6 @@
 use bellwether_core::cluster::{JobId, NodeId, Share};
 
 use super::{LineError, State};
-use crate::machine::Machine;
 
 impl State {
     /// A node takes no processes any more, for this reason, or takes them again. Jobs that were given devices there
@@ -53,13 +52,9 @@ impl State {
 
     /// The most slots of one of these types (of any, if empty), those of nodes that are down included: they come back.
     pub fn widest(&self, types: &[u16]) -> u32 {
-        let Machine { device_types, nodes, .. } = &self.machine;
         let named = |kind: &u16| types.is_empty() || types.contains(kind);
-        let slots = |kind: u16| {
-            let of_type = nodes.iter().filter(|node| node.device_type == kind);
-            of_type.fold(0_u32, |sum, node| sum.saturating_add(node.devices))
-        };
-        (0..device_types.len() as u16).filter(named).map(slots).max().unwrap_or(0)
+        let kinds = (0..self.view.device_types.len() as u16).filter(named);
+        kinds.map(|kind| self.view.devices_with_down(kind)).max().unwrap_or(0)
     }
 
     /// Whether processes may begin on a node.

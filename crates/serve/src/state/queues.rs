@@ -1,5 +1,7 @@
 //! The queues that divide the slots: what their jobs hold by the last decision, and what they had of late.
 
+use std::sync::Arc;
+
 use bellwether_core::InputError;
 use bellwether_core::cluster::{ClusterView, JobView};
 use bellwether_core::policy::{Decision, Policy};
@@ -14,7 +16,7 @@ use crate::ledger::KeptQueues;
 #[derive(Debug, Clone)]
 pub struct Queues {
     /// As they were described.
-    pub file: QueuesFile,
+    pub file: Arc<QueuesFile>,
     /// The same, checked.
     pub tree: QueueTree,
     /// What each had of late, as of the last decision. Slots that are held between two decisions are taken to be those
@@ -29,12 +31,12 @@ impl Queues {
         let tree = QueueTree::new(file, place)?;
         tree.check_cluster(view, place)?;
         let (history, held) = (History::new(&tree), Vec::new());
-        Ok(Queues { file: file.clone(), tree, history, held })
+        Ok(Queues { file: Arc::new(file.clone()), tree, history, held })
     }
 
     /// Those of a state that a compaction keeps.
     pub(super) fn kept(&self) -> KeptQueues {
-        KeptQueues { file: self.file.clone(), history: self.history.clone(), held: self.held.clone() }
+        KeptQueues { file: (*self.file).clone(), history: self.history.clone(), held: self.held.clone() }
     }
 
     /// The same again. What cannot be so is left out: it decides about nothing but the order of those who borrow.
@@ -90,6 +92,11 @@ impl State {
         self.count_queues();
         self.begin_policy();
         Ok(())
+    }
+
+    /// The queues as they were described, if any divide the slots.
+    pub fn queues_file(&self) -> Option<&Arc<QueuesFile>> {
+        self.queues.as_ref().map(|queues| &queues.file)
     }
 
     /// Until now queues had what they held.

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use bellwether_client::ClientError;
+use bellwether_core::queue::is_within;
 use bellwether_render::colour::Colour;
 use bellwether_render::duration::rough;
 use bellwether_render::figure::loss;
@@ -227,11 +228,8 @@ fn look(arguments: &JobsArguments, printer: &Printer) -> Result<Seen, Failure> {
         jobs.extend(by_hand.map(RunView::of).map(Listed::ByHand));
     }
     if let Some(queue) = &arguments.queue {
-        let below = format!("{queue}/");
         jobs.retain(|job| match job {
-            Listed::Served(job) => {
-                job.queue.as_ref().is_some_and(|own| own == queue || own.starts_with(&below))
-            }
+            Listed::Served(job) => job.queue.as_ref().is_some_and(|own| is_within(own, queue)),
             Listed::ByHand(_) => false,
         });
     }

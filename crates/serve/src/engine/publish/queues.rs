@@ -22,7 +22,7 @@ pub(super) fn queues(state: &State, tally: &Tally) -> Vec<QueueState> {
     let by_kind: Vec<(Vec<u32>, Vec<u32>)> = (0..view.device_types.len() as u16)
         .map(|kind| {
             let name = &view.device_types[usize::from(kind)];
-            let whole = view.nodes_of(kind).fold(0_u32, |sum, (_, devices)| sum.saturating_add(devices));
+            let whole = view.devices_with_down(kind);
             (tree.guarantees(name, view.devices(Some(kind))), tree.limits(name, whole))
         })
         .collect();
