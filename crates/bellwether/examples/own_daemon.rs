@@ -10,7 +10,7 @@ use bellwether::client::{Client, Endpoint, JobState, Submit};
 use bellwether::policy::{
     About, Decision, DecisionBuilder, FreeDevices, Policy, PolicyInput, Promises, Registry, Rule,
 };
-use bellwether::serve::{Daemon, Machine, Options};
+use bellwether::serve::{Daemon, Machine, Options, Simulated};
 use bellwether::session::StateDir;
 
 /// One job at a time, the newest first.
@@ -74,6 +74,7 @@ pub(crate) fn train(
         machine: Some(Machine::slots(2)),
         policy: Some("newest_first".into()),
         registry: registry()?,
+        outlook: Some(Box::new(Simulated { registry: registry()? })),
         ..Options::new(state_dir, command)
     })?;
     let stopper = daemon.stopper();

@@ -75,43 +75,7 @@ pub mod policy {
 
 pub mod simulate;
 
-/// The daemon: many jobs share one machine under any policy of a registry, one's own included.
-pub mod serve {
-    pub use bellwether_serve::daemon::{Daemon, DaemonError, Endpoint, Options, Protection, Stopper};
-    pub use bellwether_serve::engine::EngineError;
-    pub use bellwether_serve::loading::LoadLimits;
-    pub use bellwether_serve::machine::{DeviceType, Machine, MachineNode, SlurmJobs};
-    use bellwether_sim::cluster::Cluster;
-
-    /// The machine that a daemon shares as if it were this cluster. Speeds are relative to the fastest: no slot can be
-    /// made faster than this machine is.
-    pub fn machine_of(cluster: &Cluster) -> Machine {
-        let view = &cluster.view;
-        let speed = |name: &String| cluster.device_speeds.get(name).copied().unwrap_or(1.0);
-        let fastest = view.device_types.iter().map(speed).fold(f64::MIN_POSITIVE, f64::max);
-        let kind = |name: &String| DeviceType {
-            name: name.clone(),
-            speed: speed(name) / fastest,
-            memory_bytes: cluster.device_memory.get(name).copied(),
-        };
-        Machine {
-            device_types: view.device_types.iter().map(kind).collect(),
-            nodes: view
-                .nodes
-                .iter()
-                .map(|node| MachineNode {
-                    name: String::new(),
-                    device_type: node.device_type,
-                    devices: node.devices,
-                })
-                .collect(),
-            link: view.link,
-            local_link: view.local_link,
-            restart_s: view.restart_s,
-            slurm: None,
-        }
-    }
-}
+pub mod serve;
 
 /// The client of a daemon: submit jobs, follow and steer them, on this machine or from another one.
 pub mod client {

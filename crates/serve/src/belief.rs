@@ -47,6 +47,12 @@ impl Belief {
         self.in_real_time(job, configuration).ok().filter(|_| self.knows(&job.model))
     }
 
+    /// What is believed now, and stays so whatever is learnt.
+    #[must_use]
+    pub fn as_of_now(&self) -> Belief {
+        Belief::new(self.observed(), self.time_scale)
+    }
+
     /// What is known now, for a simulation.
     pub fn observed(&self) -> Observed {
         self.observed.read().unwrap_or_else(PoisonError::into_inner).clone()

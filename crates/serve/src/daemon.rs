@@ -26,6 +26,7 @@ use crate::ledger::{Compaction, Damage};
 use crate::loading::{self, LoadLimits};
 use crate::local;
 use crate::machine::{Machine, SlurmJobs};
+use crate::outlook::Outlook;
 use crate::private::write_line;
 use crate::runner::Processes;
 use crate::runner::cluster::NodeWatch;
@@ -67,6 +68,8 @@ pub struct Options {
     pub compact_at: u64,
     /// What loading the data of a submitted job may take.
     pub loading: LoadLimits,
+    /// What foresees when jobs start and end, if anything does.
+    pub outlook: Option<Box<dyn Outlook>>,
 }
 
 impl Options {
@@ -86,6 +89,7 @@ impl Options {
             retries: RETRIES,
             compact_at: COMPACT_AT_BYTES,
             loading: LoadLimits::default(),
+            outlook: None,
         }
     }
 }
@@ -231,6 +235,7 @@ impl Daemon {
             retries: options.retries,
             compact_at: options.compact_at,
             prepare: prepare(options.state_dir),
+            outlook: options.outlook,
         };
         let describe = loading::in_process(options.program.clone(), options.loading);
         let program = options.program;

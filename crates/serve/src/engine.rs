@@ -8,6 +8,7 @@ mod begin;
 mod compact;
 mod nodes;
 mod orders;
+mod outlook;
 mod profiled;
 mod publish;
 mod queues;
@@ -33,10 +34,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::clock::{Clock, Inbox, SystemClock};
 use crate::ledger::{Compaction, Damage, Entry, FileStore, LedgerFile, Line, Outcome, Progress, Store};
 use crate::machine::{Machine, SlurmJobs};
+use crate::outlook::Outlook;
 use crate::request::{EngineHandle, Refusal, RefusalKind, Reply};
 use crate::runner::{JobRunner, Report};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{JobOutlook, Snapshot};
 use crate::state::{RESTORING, State};
+use outlook::Lookout;
 use publish::Publisher;
 
 /// Wishes and reports that are taken in before what they change is written down.
@@ -79,6 +82,8 @@ pub struct Options {
     pub compact_at: u64,
     /// Makes the folder of a run.
     pub prepare: Prepare,
+    /// What foresees when jobs start and end, if anything does.
+    pub outlook: Option<Box<dyn Outlook>>,
 }
 
 /// Why a daemon ended that should not have.
@@ -141,6 +146,11 @@ pub struct Engine<C, T = SystemClock> {
     inbox: Inbox,
     answers: Vec<Answer>,
     publisher: Publisher,
+    /// Who looks ahead, and what was foreseen of each job.
+    lookout: Option<Lookout>,
+    outlooks: BTreeMap<JobId, JobOutlook>,
+    /// How often a policy was asked, or anything else happened that it decides on.
+    moments: u64,
     /// Which policy asks: see [`State::policies`].
     policies: u64,
     asked: Option<Duration>,
@@ -202,7 +212,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
     ///
     /// Same errors as [`open`](Engine::open).
     pub fn open_with(
-        options: Options,
+        mut options: Options,
         clock: T,
         store: Box<dyn Store>,
         runner: impl FnOnce(mpsc::UnboundedSender<Report>) -> C,
@@ -232,6 +242,9 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         let now = clock.elapsed();
         let mut engine = Engine {
             publisher: Publisher::new(sender, options.folder.clone()),
+            lookout: options.outlook.take().map(|outlook| Lookout::start(outlook, reporter.clone())),
+            outlooks: BTreeMap::new(),
+            moments: 0,
             runner: runner(reporter.clone()),
             faults: reporter.clone(),
             live: BTreeMap::new(),
@@ -284,7 +297,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
     pub fn run(mut self) -> Result<(), EngineError> {
         self.is_patient = true;
         while !self.inbox.is_stopping() {
-            let mut policy = self.state.fresh_policy(&self.options.registry)?;
+            let mut policy = self.state.deciding().fresh(&self.options.registry)?;
             self.policies = self.state.policies;
             let belief = self.state.belief.clone();
             drive(policy.as_mut(), &mut self, &belief)?;
@@ -440,6 +453,7 @@ impl<C: JobRunner, T: Clock> Backend for Engine<C, T> {
                 self.give_orders()?;
             }
             self.commit()?;
+            self.look_ahead();
             self.publish(now);
             self.answer();
             self.compact_if_due()?;
@@ -454,6 +468,7 @@ impl<C: JobRunner, T: Clock> Backend for Engine<C, T> {
         }
         self.write(Entry::Moment { progress: self.progress() })?;
         self.asked = Some(self.clock.elapsed());
+        self.moments += 1;
         let State { now_s, view, changes, .. } = &self.state;
         Ok(Some(PolicyInput { now_s: *now_s, view, changes, model }))
     }

@@ -27,6 +27,7 @@ pub mod ledger;
 pub mod loading;
 pub mod local;
 pub mod machine;
+pub mod outlook;
 mod private;
 pub mod replay;
 pub mod request;

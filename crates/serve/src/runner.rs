@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use bellwether_core::cluster::JobId;
+use bellwether_core::outlook::Expected;
 use bellwether_core::profile::Profile;
 use bellwether_core::record::{EarlyEnd, RunOutcome, StepRecord};
 
@@ -136,5 +138,12 @@ pub enum Report {
         job: JobId,
         /// What is known of it.
         why: String,
+    },
+    /// What becomes of jobs was foreseen, or could not be, for the reason.
+    Expected {
+        /// Of each job when it starts and ends, on the daemon's clock.
+        expected: Result<BTreeMap<JobId, Expected>, String>,
+        /// Time that it took.
+        took: Duration,
     },
 }

@@ -187,6 +187,9 @@ pub struct JobState {
     pub ended_s: Option<f64>,
     /// When it will end if it keeps its workers, by what is believed.
     pub expected_end_s: Option<f64>,
+    /// What is foreseen of it; absent where nothing is yet, and once it has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outlook: Option<JobOutlook>,
     /// When it should be done.
     pub deadline_s: Option<f64>,
     /// Its share against those of others.
@@ -235,6 +238,39 @@ pub struct JobState {
     pub digest: Option<String>,
     /// Folder of its run.
     pub run_dir: PathBuf,
+}
+
+/// What is foreseen of a job, by simulating the policy and what is believed of all jobs forward.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct JobOutlook {
+    /// What it waits for, in a sentence; empty where it has slots.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub waits_for: String,
+    /// Jobs that wait too, and will start before it, by their medians.
+    #[serde(default)]
+    pub ahead: u32,
+    /// Names of those of them that are next before it and in the same queue, the next last; three at most.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ahead_names: Vec<String>,
+    /// When it starts; absent where it has slots, and where it starts in no simulation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<Times>,
+    /// When it ends; absent where it ends in no simulation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<Times>,
+}
+
+/// When something happens: nine times of ten within this interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Times {
+    /// The earliest.
+    pub low_s: f64,
+    /// The median; absent where it happens in fewer than half of the simulations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub middle_s: Option<f64>,
+    /// The latest; absent where it does not happen in all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub high_s: Option<f64>,
 }
 
 /// A decision of the policy.

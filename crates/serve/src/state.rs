@@ -9,9 +9,11 @@ mod decided;
 mod kept;
 mod line_error;
 mod nodes;
+mod present;
 mod queues;
 mod record;
 mod slots;
+mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -33,6 +35,7 @@ pub use line_error::LineError;
 pub use queues::Queues;
 pub(crate) use record::server_slots;
 pub use slots::Slots;
+pub use waiting::Waiting;
 
 /// Decisions that are remembered.
 const DECISIONS_KEPT: usize = 300;

@@ -9,6 +9,7 @@ mod apply;
 mod belief;
 mod links;
 mod outage;
+mod present;
 mod record;
 mod together;
 
@@ -121,6 +122,10 @@ struct Before {
 /// A cluster that is simulated event by event.
 pub struct World<'a> {
     entries: &'a [Entry],
+    /// Jobs that were there when it began; those of `entries` are numbered after them.
+    present: present::Present,
+    /// Of each of `entries` the part of its work that it does; empty where the scenario's law says that.
+    parts: Vec<f64>,
     truth: &'a dyn StepModel,
     scenario: &'a Scenario,
     streams: Streams,
@@ -152,15 +157,26 @@ impl<'a> World<'a> {
     pub fn new(entries: &'a [Entry], truth: &'a dyn StepModel, scenario: &'a Scenario) -> World<'a> {
         let sorted = entries.is_sorted_by(|a, b| a.job.arrival_s <= b.job.arrival_s);
         assert!(sorted, "a trace is in order of arrival");
-        let streams = Streams::new(scenario.seed);
-        let mut queue = Queue::new();
         // The clock begins with the first arrival: dates count from 1970, and failures before the first arrival do not
         // matter.
         let begin_s = entries.first().map_or(0.0, |entry| entry.job.arrival_s);
+        World::empty(begin_s, entries, truth, scenario)
+    }
+
+    fn empty(
+        begin_s: f64,
+        entries: &'a [Entry],
+        truth: &'a dyn StepModel,
+        scenario: &'a Scenario,
+    ) -> World<'a> {
+        let streams = Streams::new(scenario.seed);
+        let mut queue = Queue::new();
         let outages = outage::Outages::new(&scenario.outages, &streams, &mut queue, begin_s);
         let devices = scenario.cluster.devices(None);
         World {
             entries,
+            present: present::Present::default(),
+            parts: Vec::new(),
             truth,
             scenario,
             streams,
@@ -245,7 +261,7 @@ impl<'a> World<'a> {
             if entry.job.arrival_s > self.now_s {
                 break;
             }
-            let id = JobId(self.next_arrival as u32);
+            let id = JobId(self.present.jobs + self.next_arrival as u32);
             self.next_arrival += 1;
             self.arrive(id, entry);
         }
@@ -255,6 +271,7 @@ impl<'a> World<'a> {
         let Some(mut seen) = self.view.jobs.remove(&id) else { return };
         self.links.touch(id);
         self.truths.remove(&id);
+        self.present.ended(id);
         self.running -= 1;
         match seen.beside {
             Some(other) => self.leave_alone(other),
@@ -262,6 +279,7 @@ impl<'a> World<'a> {
         }
         self.recording.ended(id, &seen, self.now_s);
         // What it held stays in its last view, so that a policy can follow.
+        (seen.done, seen.remaining) = (seen.done(self.now_s), seen.remaining(self.now_s));
         seen.executed_s = seen.executed_s(self.now_s);
         seen.device_s = seen.device_s(self.now_s);
         (seen.allocated_s, seen.rate) = (self.now_s, 0.0);
@@ -286,7 +304,9 @@ impl<'a> World<'a> {
         let is_work = !entry.is_duration || self.truth.is_relative();
         let nominal = if is_work { entry.work } else { entry.work * rate };
         let law = scenario.early_termination;
-        let work = law.map_or(nominal, |law| nominal * law.fraction(&self.streams, id));
+        let part = self.parts.get((id.0 - self.present.jobs) as usize).copied();
+        let part = part.or_else(|| law.map(|law| law.fraction(&self.streams, id)));
+        let work = nominal * part.unwrap_or(1.0);
         let remaining = scenario.knowledge.of_new(work, nominal, law, &self.streams, id);
         let switch_at = job.switch.as_ref().map(|switch| switch.at * nominal);
         self.truths.insert(id, Truth { work, nominal, switch_at, ticket: None, is_guest: false });
@@ -304,6 +324,19 @@ impl Backend for World<'_> {
         model: &'a dyn StepModel,
     ) -> Result<Option<PolicyInput<'a>>, Fault> {
         self.changes.clear();
+        if self.present.are_over() {
+            self.present.is_all = true;
+            return Ok(None);
+        }
+        if std::mem::take(&mut self.present.begins) {
+            self.changes.arrived.extend(self.view.jobs.keys());
+            return Ok(Some(PolicyInput {
+                now_s: self.now_s,
+                view: &self.view,
+                changes: &self.changes,
+                model,
+            }));
+        }
         let mut asked_s = wakeup_s.map(|wakeup_s| self.moment(wakeup_s));
         // A moment at which jobs were only refused is none for the policy.
         loop {
@@ -312,7 +345,10 @@ impl Backend for World<'_> {
             let time_s = match (event_s, wakeup_s) {
                 (Some(event_s), Some(wakeup_s)) => event_s.min(wakeup_s),
                 (Some(time_s), None) | (None, Some(time_s)) => time_s,
-                (None, None) => return Ok(None),
+                (None, None) => {
+                    self.present.is_all = true;
+                    return Ok(None);
+                }
             };
             self.now_s = self.now_s.max(time_s);
             self.happen();
@@ -330,6 +366,7 @@ impl Backend for World<'_> {
             self.idle_moments = if idle { self.idle_moments + u32::from(nothing_comes) } else { 0 };
             self.stalled_moments = if moved { 0 } else { self.stalled_moments + 1 };
             if self.idle_moments > IDLE_MOMENTS || self.stalled_moments > STALLED_MOMENTS {
+                self.present.is_all = true;
                 return Ok(None);
             }
             if !woken && !self.changes.is_empty() {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bellwether::serve::machine_of;
+use bellwether::serve::{Simulated, machine_of};
 use bellwether_core::InputError;
 use bellwether_core::units::{Bytes, Seconds};
 use bellwether_sched::registry::Registry;
@@ -170,6 +170,7 @@ pub(crate) fn serve(arguments: ServeArguments, printer: &Printer) -> Result<Exit
         machine,
         policy: arguments.policy,
         queues,
+        outlook: Some(Box::new(Simulated { registry: registry.clone() })),
         registry,
         time_scale: scale,
         retries: arguments.retries,

@@ -354,3 +354,35 @@ fn a_damaged_ledger_is_mended_and_said() {
     second.until("it is cancelled", |jobs| jobs["a"]["state"] == "cancelled");
     assert_eq!(second.interrupt(), Some(0));
 }
+
+#[test]
+fn a_job_that_waits_is_told_for_what_and_starts_when_it_was_foreseen() {
+    let scene = Scene::new("");
+    let served = Served::start(&scene, &["--policy", "fifo", "--slots", "1"]);
+    for (name, steps) in [("first", 300), ("second", 20), ("third", 20)] {
+        let answer = served.submit(name, &synthetic("job", 1, steps, 5.0), json!({ "workers": "1" }));
+        assert_eq!(answer.status, 201, "{answer:?}");
+    }
+    // As soon as the first one was seen to train, its speed is more than a guess.
+    let soon = |jobs: &BTreeMap<String, Value>| {
+        let high_s = jobs["third"]["outlook"]["start"]["high_s"].as_f64();
+        high_s.is_some_and(|high_s| high_s < jobs["third"]["submitted_s"].as_f64().unwrap_or(0.0) + 60.0)
+    };
+    served.until("its start is foreseen", soon);
+    let foreseen = served.jobs()["third"]["outlook"].clone();
+    assert_eq!(foreseen["waits_for"], "it needs 1 slot, and none is free");
+    assert_eq!((&foreseen["ahead"], &foreseen["ahead_names"]), (&json!(1), &json!(["second"])));
+    let shown = scene.call(&["show", "third"]).stdout;
+    assert!(shown.contains("waits for") && shown.contains("it needs 1 slot, and none is free"), "{shown}");
+    assert!(shown.contains("ahead of it") && shown.contains("1 job: second"), "{shown}");
+    assert!(shown.contains("expected start") && shown.contains("90 % within"), "{shown}");
+    assert!(scene.call(&["jobs"]).stdout.contains("starts in"), "{shown}");
+    served.until_all("finished");
+    let third = &served.jobs()["third"];
+    assert_eq!(third["outlook"], Value::Null);
+    let started_s = third["started_s"].as_f64().expect("it started");
+    let [low_s, high_s] = ["low_s", "high_s"].map(|key| foreseen["start"][key].as_f64().expect("a time"));
+    // Processes take a while to start and to leave, on a machine where other tests run.
+    assert!((low_s - 10.0..high_s + 20.0).contains(&started_s), "{low_s} to {high_s}, and {started_s}");
+    assert_eq!(served.interrupt(), Some(0));
+}

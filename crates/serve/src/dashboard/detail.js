@@ -5,7 +5,7 @@ import { Configuration } from "./configuration.js";
 import { LINES, Log } from "./log.js";
 import { byId, complain, make, set, setText, shape, show } from "./page.js";
 import { hasEnded } from "./store.js";
-import { count, deadline, duration, iso, limits, loss, measured, moment, off, percent, plural, relative, workers } from "./words.js";
+import { ahead, count, deadline, duration, expected, iso, limits, loss, measured, moment, off, percent, plural, relative, workers } from "./words.js";
 
 /** Curves are fetched again at most so often. */
 const REFRESH_MS = 2000;
@@ -23,7 +23,10 @@ const FACTS = [
   ["Loss", (job) => (job.loss == null ? null : loss(job.loss))],
   ["Samples/s", (job) => (job.examples_per_s == null ? null : `${measured(job.examples_per_s)} measured`)],
   ["Predicted", (job) => predicted(job)],
-  ["Expected end", (job, now) => (job.ended_s == null ? time(job.expected_end_s, now) : null)],
+  ["Waits for", (job) => job.outlook?.waits_for || null],
+  ["Ahead of it", (job) => (job.outlook?.waits_for ? ahead(job.outlook) : null)],
+  ["Expected start", (job, now) => (job.outlook?.waits_for ? (expected(job.outlook.start, now) ?? "never, as things are") : null)],
+  ["Expected end", (job, now) => (job.ended_s == null ? (expected(job.outlook?.end, now) ?? time(job.expected_end_s, now)) : null)],
   ["Deadline", (job, now) => due(job, now)],
   ["Submitted", (job, now) => time(job.submitted_s, now)],
   ["Started", (job, now) => time(job.started_s, now)],

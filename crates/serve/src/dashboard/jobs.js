@@ -20,7 +20,7 @@ const ORDERS = [
   { key: "progress", title: "Progress", value: ({ job }) => -share(job) },
   { key: "loss", title: "Loss", value: ({ job }) => job.loss },
   { key: "rate", title: "Samples/s", value: ({ job }) => (job.examples_per_s == null ? null : -job.examples_per_s) },
-  { key: "end", title: "End", value: ({ job }) => job.ended_s ?? job.expected_end_s },
+  { key: "end", title: "End", value: ({ job }) => job.ended_s ?? job.expected_end_s ?? job.outlook?.end?.middle_s },
 ];
 
 /** Columns: the key of the order that their head sorts by, and their title. */
@@ -294,8 +294,9 @@ class Row {
       setText(this.word, job.state);
       set(this.element, { "data-state": job.state });
     }
-    setText(state.sub, job.why);
-    set(state.sub, { title: job.why || null });
+    const why = job.why || job.outlook?.waits_for || "";
+    setText(state.sub, why);
+    set(state.sub, { title: why || null });
     setText(number.main, workers(job));
     setText(number.sub, `of ${limits(job)}`);
     set(this.bar, { value: share(job), "aria-label": `Progress of ${job.name}` });
@@ -312,8 +313,10 @@ class Row {
   #timed(job, now) {
     const { name, end } = this.cells;
     setText(name.sub, `${age(now - job.submitted_s)} old${job.queue ? ` · ${job.queue}` : ""}`);
-    const time = job.ended_s ?? job.expected_end_s;
-    setText(end.main, time == null ? "–" : job.ended_s == null && time < now ? "any moment" : relative(time, now));
+    const start = job.outlook?.waits_for ? job.outlook.start?.middle_s : null;
+    const time = job.ended_s ?? job.expected_end_s ?? job.outlook?.end?.middle_s;
+    const ends = time == null ? "–" : job.ended_s == null && time < now ? "any moment" : relative(time, now);
+    setText(end.main, start == null ? ends : `starts ${start < now ? "any moment" : relative(start, now)}`);
     set(end.main, { title: time == null ? null : `${moment(time, now)} (${iso(time)})` });
     const due = deadline(job, now);
     setText(end.sub, due?.text ?? "");

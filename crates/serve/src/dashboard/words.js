@@ -120,6 +120,21 @@ export function deadline(job, now) {
   return job.expected_end_s != null && late > 0 ? { kind: "risk", text: "at risk" } : { kind: "open", text: due };
 }
 
+/** When something is expected, with the interval: `in 5 min (2–9 min)`. */
+export function expected(times, now) {
+  if (times == null) return null;
+  const left = (time) => age(Math.max(0, time - now));
+  if (times.middle_s == null) return `not before ${left(times.low_s)} from now`;
+  const high = times.high_s == null ? "or much later" : `to ${left(times.high_s)}`;
+  return `${relative(times.middle_s, now)} (90 %: ${left(times.low_s)} ${high})`;
+}
+
+/** Who starts before a job that waits. */
+export function ahead({ ahead: number = 0, ahead_names: names = [] }) {
+  if (number === 0) return "it is next";
+  return `${plural(number, "job")}${names.length ? `: ${number > names.length ? "… " : ""}${names.join(", ")}` : ""}`;
+}
+
 /** Numbers of workers that a job may have. */
 export const limits = (job) => (job.min_workers === job.max_workers ? count(job.max_workers) : `${count(job.min_workers)}–${count(job.max_workers)}`);
 

@@ -94,8 +94,9 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
     fn publish_jobs(&mut self, touched: &BTreeSet<JobId>, now_s: f64) {
         for id in touched {
             let Some(record) = self.state.jobs.get(id) else { continue };
-            let state =
+            let mut state =
                 job_state(&self.state, *id, record, self.live.get(id), now_s, &self.publisher.last.folder);
+            state.outlook = self.outlook_of(*id, state.state);
             let name = &record.submitted.name;
             if !self.publisher.last.jobs.contains_key(name) {
                 self.publisher.last.order.push_back_mut(name.clone());
@@ -158,6 +159,7 @@ fn job_state(
         started_s: record.started_s.map(|started_s| state.unix_s(started_s)),
         ended_s: record.end.as_ref().map(|end| state.unix_s(end.time_s)),
         expected_end_s: expected_end_s.filter(|_| record.end.is_none()),
+        outlook: None,
         deadline_s: submitted.deadline_s.map(|deadline_s| state.unix_s(deadline_s)),
         weight,
         min_workers,

@@ -45,6 +45,10 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
                 self.show_effect(job)
             }
             Report::Nodes(nodes) => self.nodes(&nodes),
+            Report::Expected { expected, took } => {
+                self.foreseen(expected, took);
+                Ok(())
+            }
             Report::Profiled { job, profile } => self.profiled(job, profile),
             Report::Steps { job, workers, speed, steps, processor_wait } => {
                 self.lesson(job, workers, speed, steps, processor_wait)

@@ -86,7 +86,7 @@ impl Compared {
         }
         let state = &recorded.state;
         if self.policy.as_ref().is_none_or(|(number, _)| *number != state.policies) {
-            let fresh = state.fresh_policy(registry).map_err(|error| error.to_string())?;
+            let fresh = state.deciding().fresh(registry).map_err(|error| error.to_string())?;
             self.policy = Some((state.policies, fresh));
         }
         let State { now_s, view, changes, belief, .. } = state;

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use bellwether_core::InputError;
 use bellwether_core::cluster::{ClusterView, JobView};
-use bellwether_core::policy::{Decision, Policy};
+use bellwether_core::policy::Decision;
 use bellwether_core::queue::{QueueTree, QueuesFile};
 use bellwether_sched::queues::History;
-use bellwether_sched::registry::Registry;
 
 use super::{LineError, State};
 use crate::ledger::KeptQueues;
+use crate::outlook::Deciding;
 
 /// Queues that divide the slots.
 #[derive(Debug, Clone)]
@@ -122,14 +122,9 @@ impl State {
         }
     }
 
-    /// The policy that decides, as it is before it was asked anything: one in each queue, where there are queues.
-    ///
-    /// # Errors
-    ///
-    /// A policy that is not there.
-    pub fn fresh_policy(&self, registry: &Registry) -> Result<Box<dyn Policy + Send>, InputError> {
-        let Some(queues) = &self.queues else { return Ok(registry.parse(&self.policy)?.1) };
-        let (_, policy) = registry.parse_with_queues(&self.policy, &queues.tree)?;
-        Ok(Box::new(policy.with_history(queues.history.clone())))
+    /// What makes the policy that decides.
+    pub fn deciding(&self) -> Deciding {
+        let queues = self.queues.as_ref().map(|queues| (queues.tree.clone(), queues.history.clone()));
+        Deciding { policy: self.policy.clone(), queues }
     }
 }

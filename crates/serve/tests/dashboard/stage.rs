@@ -272,6 +272,7 @@ fn job(name: &str, folder: &Path) -> JobState {
         started_s: None,
         ended_s: None,
         expected_end_s: None,
+        outlook: None,
         deadline_s: None,
         weight: 1.0,
         min_workers: 1,

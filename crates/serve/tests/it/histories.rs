@@ -115,6 +115,7 @@ fn one_daemon(seed: u64, folder: &std::path::Path, shared: &Shared, is_last: boo
         time_scale: None,
         retries: CRASHES_MAX,
         compact_at: compact_at(seed),
+        outlook: None,
         prepare: Box::new(move |name, _, _| Ok(runs.join(name))),
     };
     let (clock, store) = (PlayedClock(shared.clone()), Box::new(PlayedStore(shared.clone())));

@@ -5,4 +5,5 @@
 mod compaction;
 mod engine;
 mod histories;
+mod outlook;
 mod queues;

@@ -43,6 +43,7 @@ impl World<'_> {
                 }
                 self.view.jobs.remove(&id);
                 self.truths.remove(&id);
+                self.present.ended(id);
                 self.recording.refused(id, why, self.now_s);
                 Ok(())
             }

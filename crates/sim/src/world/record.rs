@@ -77,6 +77,11 @@ impl Recording {
         }
     }
 
+    /// That many more jobs are there before the others.
+    pub(super) fn make_room(&mut self, jobs: usize) {
+        self.jobs.resize(self.jobs.len() + jobs, JobRecord::default());
+    }
+
     fn presence(&mut self, now_s: f64) -> f64 {
         self.present_s += f64::from(self.present) * (now_s - self.present_since_s);
         self.present_since_s = now_s;

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "these are tests, helpers included")]
 
 mod gavel_trace;
+mod outlook;
 mod packing;
 mod policies;
 mod pollux;

@@ -3,7 +3,8 @@
 use bellwether_core::job::WorkerRange;
 use bellwether_render::duration::rough;
 use bellwether_render::figure;
-use bellwether_serve::snapshot::{ActionState, DecisionState, JobState};
+use bellwether_render::words::count;
+use bellwether_serve::snapshot::{ActionState, DecisionState, JobOutlook, JobState, Times};
 
 pub(super) use bellwether_runtime::journal::now_s;
 
@@ -36,16 +37,53 @@ pub(super) fn speed(job: &JobState) -> String {
     }
 }
 
-/// When it will end or how long it took, and whether that is too late.
+/// When it will start or end, or how long it took, and whether that is too late.
 pub(super) fn end(job: &JobState, now_s: f64) -> String {
-    let (end_s, said) = match (job.ended_s, job.expected_end_s) {
-        (Some(end_s), _) => (end_s, format!("took {}", rough(end_s - job.submitted_s))),
-        (None, Some(end_s)) => (end_s, format!("in {}", rough((end_s - now_s).max(0.0)))),
+    let start = job.outlook.as_ref().and_then(|outlook| outlook.start);
+    let end = job.outlook.as_ref().and_then(|outlook| outlook.end?.middle_s);
+    let (end_s, said) = match (job.ended_s, job.expected_end_s, start) {
+        (Some(end_s), ..) => (end_s, format!("took {}", rough(end_s - job.submitted_s))),
+        (None, Some(end_s), _) => (end_s, until(end_s, now_s)),
+        (None, None, Some(Times { middle_s: Some(start_s), .. })) => {
+            (end.unwrap_or(start_s), format!("starts {}", until(start_s, now_s)))
+        }
+        (None, None, Some(start)) => {
+            (start.low_s, format!("starts after {}", rough((start.low_s - now_s).max(0.0))))
+        }
         // A deadline that has passed is missed whatever is expected.
-        (None, None) => (now_s, "–".into()),
+        (None, None, None) => (end.unwrap_or(now_s), end.map_or("–".into(), |end_s| until(end_s, now_s))),
     };
     let late = job.deadline_s.is_some_and(|deadline_s| end_s > deadline_s);
     if late { format!("{said}, late") } else { said }
+}
+
+fn until(time_s: f64, now_s: f64) -> String {
+    format!("in {}", rough((time_s - now_s).max(0.0)))
+}
+
+/// When something is expected, with the interval.
+fn expected(times: &Times, now_s: f64) -> String {
+    let left = |time_s: f64| rough((time_s - now_s).max(0.0));
+    let low = left(times.low_s);
+    match (times.middle_s, times.high_s) {
+        (Some(middle_s), Some(high_s)) => {
+            format!("{}, 90 % within {low} to {}", until(middle_s, now_s), left(high_s))
+        }
+        (Some(middle_s), None) => format!("{}, or much later; not before {low}", until(middle_s, now_s)),
+        (None, _) => format!("not before {low}"),
+    }
+}
+
+/// Who starts before it.
+fn ahead(outlook: &JobOutlook) -> String {
+    let JobOutlook { ahead, ahead_names, .. } = outlook;
+    let all = count(*ahead as usize, "job");
+    match (ahead_names.len(), *ahead as usize) {
+        (_, 0) => "it is next".into(),
+        (0, _) => all,
+        (named, ahead) if named == ahead => format!("{all}: {}", ahead_names.join(", ")),
+        _ => format!("{all}, of its queue next before it {}", ahead_names.join(", ")),
+    }
 }
 
 /// Committed steps of all.
@@ -72,12 +110,14 @@ pub(super) fn line(job: &JobState, now_s: f64) -> String {
     }
     match end(job, now_s).as_str() {
         "–" => {}
-        said if job.ended_s.is_some() => parts.push(said.to_owned()),
+        said if job.ended_s.is_some() || said.starts_with("starts") => parts.push(said.to_owned()),
         said => parts.push(format!("ends {said}")),
     }
     if !job.why.is_empty() {
         parts.push(job.why.clone());
     }
+    let waits_for = job.outlook.iter().map(|outlook| outlook.waits_for.clone());
+    parts.extend(waits_for.filter(|why| !why.is_empty()));
     format!("{}  {}  {}", job.name, job.state.name(), parts.join("  "))
 }
 
@@ -130,15 +170,24 @@ pub(super) fn facts(job: &JobState, now_s: f64) -> Vec<(&'static str, String)> {
         let waited = rough((started_s - job.submitted_s).max(0.0));
         rows.push(("started", format!("{}, after {waited} of waiting", ago(started_s))));
     }
-    match (job.ended_s, job.expected_end_s) {
-        (Some(ended_s), _) => {
+    if let Some(outlook) = job.outlook.as_ref().filter(|outlook| !outlook.waits_for.is_empty()) {
+        rows.push(("waits for", outlook.waits_for.clone()));
+        rows.push(("ahead of it", ahead(outlook)));
+        let start = outlook.start.as_ref();
+        let start = start.map_or("never, as things are".into(), |start| expected(start, now_s));
+        rows.push(("expected start", start));
+    }
+    let expected_end = job.outlook.as_ref().and_then(|outlook| outlook.end);
+    match (job.ended_s, job.expected_end_s, expected_end) {
+        (Some(ended_s), ..) => {
             rows.push((
                 "ended",
                 format!("{}, {} after it was submitted", ago(ended_s), rough(ended_s - job.submitted_s)),
             ));
         }
-        (None, Some(_)) => rows.push(("expected end", end(job, now_s))),
-        (None, None) => {}
+        (None, _, Some(times)) => rows.push(("expected end", expected(&times, now_s))),
+        (None, Some(_), None) => rows.push(("expected end", end(job, now_s))),
+        (None, None, None) => {}
     }
     if let Some(deadline_s) = job.deadline_s {
         rows.push(("deadline", deadline(job, deadline_s, now_s)));

@@ -103,7 +103,7 @@ pub(crate) fn decisions_follow(ledger: &[u8]) -> Result<u64, Fault> {
             }
             continue;
         }
-        let mut policy = replay.state.fresh_policy(&Registry::built_in()).expect("a policy that decided");
+        let mut policy = replay.state.deciding().fresh(&Registry::built_in()).expect("a policy that decided");
         replay.policies = replay.state.policies;
         let belief = replay.state.belief.clone();
         drive(policy.as_mut(), &mut replay, &belief)?;

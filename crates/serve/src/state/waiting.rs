@@ -1,0 +1,90 @@
+//! Why a job waits, in a sentence: what it lacks now, by the last decision.
+
+use bellwether_core::cluster::JobView;
+
+use super::State;
+
+/// What is free, counted once for many jobs.
+pub struct Waiting<'a> {
+    state: &'a State,
+    /// Slots of each type that no job was given, and those of nodes that are up.
+    free: Vec<u32>,
+    up: Vec<u32>,
+    /// By queue and type, how many slots its limit and those above it leave, and the queue whose limit that is.
+    rooms: Vec<Vec<(u32, usize)>>,
+}
+
+impl State {
+    /// Ready to say of any job why it waits.
+    pub fn waiting(&self) -> Waiting<'_> {
+        let view = &self.view;
+        let kinds = || 0..view.device_types.len() as u16;
+        let rooms = self.queues.as_ref().map_or_else(Vec::new, |queues| {
+            let limits: Vec<Vec<u32>> = kinds()
+                .map(|kind| {
+                    let name = &view.device_types[usize::from(kind)];
+                    queues.tree.limits(name, view.devices_with_down(kind))
+                })
+                .collect();
+            let held = |at: usize, kind: usize| {
+                queues.held.get(at).and_then(|kinds| kinds.get(kind)).copied().unwrap_or(0)
+            };
+            let room = |queue: usize, kind: usize| {
+                let room = |at: usize| (limits[kind][at].saturating_sub(held(at, kind)), at);
+                queues.tree.path(queue).map(room).min_by_key(|(room, _)| *room).unwrap_or((u32::MAX, queue))
+            };
+            let of_queue = |queue: usize| (0..limits.len()).map(|kind| room(queue, kind)).collect();
+            (0..queues.tree.queues().len()).map(of_queue).collect()
+        });
+        let free = kinds().map(|kind| view.free(Some(kind))).collect();
+        let up = kinds().map(|kind| view.devices(Some(kind))).collect();
+        Waiting { state: self, free, up, rooms }
+    }
+}
+
+impl Waiting<'_> {
+    /// What keeps a job without slots from having some.
+    pub fn why(&self, seen: &JobView) -> String {
+        let job = &seen.job;
+        let needed = job.min_devices;
+        let kinds = || (0..self.up.len()).filter(|kind| job.accepts(*kind as u16));
+        let most = |of: &[u32]| kinds().map(|kind| of[kind]).max().unwrap_or(0);
+        let of_one_type = if self.up.len() > 1 { " of one type" } else { "" };
+        let needs = format!("it needs {}{of_one_type}", slots(needed));
+        let up = most(&self.up);
+        if up < needed {
+            return format!("{needs}, and the nodes that are up have {up}");
+        }
+        if let Some(why) = self.limit(seen, &needs) {
+            return why;
+        }
+        match most(&self.free) {
+            0 => format!("{needs}, and none is free"),
+            free if free < needed => format!("{needs}, and {} free", are(free)),
+            1 => format!("1 slot is free, and `{}` lets it wait", self.state.policy),
+            free => format!("{free} slots are free, and `{}` lets it wait", self.state.policy),
+        }
+    }
+
+    /// Whether its queue may not hold as many more.
+    fn limit(&self, seen: &JobView, needs: &str) -> Option<String> {
+        let queues = self.state.queues.as_ref()?;
+        let queue =
+            queues.tree.of_job(seen.job.queue.as_deref()).or_else(|_| queues.tree.of_job(None)).ok()?;
+        let kinds = (0..self.up.len()).filter(|kind| seen.job.accepts(*kind as u16));
+        let (room, at) = kinds.map(|kind| self.rooms[queue][kind]).max_by_key(|(room, _)| *room)?;
+        let name = &queues.tree.queues()[at].name;
+        (room < seen.job.min_devices).then(|| match room {
+            0 => format!("{needs}, and its queue `{name}` holds as many as it may"),
+            room => format!("{needs}, and its queue `{name}` may hold {room} more"),
+        })
+    }
+}
+
+fn slots(count: u32) -> String {
+    if count == 1 { "1 slot".into() } else { format!("{count} slots") }
+}
+
+fn are(count: u32) -> String {
+    if count == 1 { "1 is".into() } else { format!("{count} are") }
+}

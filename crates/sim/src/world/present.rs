@@ -1,0 +1,93 @@
+//! A world that begins in the midst of things: jobs are there, and some of them run.
+
+use bellwether_core::cluster::{ClusterView, JobId};
+use bellwether_core::policy::Fault;
+use bellwether_core::prediction::StepModel;
+
+use super::{Scenario, Truth, World};
+use crate::trace::Entry;
+
+/// The jobs that were there when a world began.
+#[derive(Debug, Default)]
+pub(super) struct Present {
+    /// How many: their numbers are those below this.
+    pub(super) jobs: u32,
+    /// Those of them that have not ended.
+    left: u32,
+    /// Whether a policy was not asked yet.
+    pub(super) begins: bool,
+    /// Whether nothing more will happen to them.
+    pub(super) is_all: bool,
+}
+
+impl Present {
+    pub(super) fn ended(&mut self, id: JobId) {
+        self.left -= u32::from(id.0 < self.jobs);
+    }
+
+    /// Whether there were some, and all have ended.
+    pub(super) fn are_over(&self) -> bool {
+        self.jobs > 0 && self.left == 0
+    }
+}
+
+impl<'a> World<'a> {
+    /// The cluster of `view` from `now_s` on, until all jobs that are there have ended. These are numbered from 0 on,
+    /// and each still does the work that `rests` says, in truth; `entries` arrive later, and do the part of their work
+    /// that `parts` says. A policy is asked at once, as one that begins.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error where a job runs of which `truth` does not know the speed.
+    ///
+    /// # Panics
+    ///
+    /// When the jobs of `view` are not numbered from 0 on, or `rests` are not as many.
+    pub fn going_on(
+        (now_s, view): (f64, ClusterView),
+        rests: &[f64],
+        (entries, parts): (&'a [Entry], Vec<f64>),
+        truth: &'a dyn StepModel,
+        scenario: &'a Scenario,
+    ) -> Result<World<'a>, Fault> {
+        let jobs = view.jobs.len() as u32;
+        assert_eq!(rests.len(), jobs as usize, "each job that is there has work left");
+        assert!(view.jobs.keys().copied().eq((0..jobs).map(JobId)), "jobs are numbered from 0 on");
+        let mut world = World::empty(now_s, entries, truth, scenario);
+        (world.view, world.parts) = (view, parts);
+        world.present = Present { jobs, left: jobs, begins: true, is_all: false };
+        world.recording.make_room(jobs as usize);
+        for (id, rest) in (0..jobs).map(JobId).zip(rests) {
+            world.take_over(id, *rest)?;
+        }
+        world.share_links()?;
+        Ok(world)
+    }
+
+    /// Until when all that happens is known, in seconds: for ever where the world was not left before its end.
+    pub fn reach_s(&self) -> f64 {
+        if self.present.is_all { f64::INFINITY } else { self.now_s }
+    }
+
+    /// A job goes on with what it holds, or waits on.
+    fn take_over(&mut self, id: JobId, rest: f64) -> Result<(), Fault> {
+        let now_s = self.now_s;
+        let seen = self.view.jobs.get_mut(&id).expect("jobs are numbered from 0 on");
+        (seen.done, seen.remaining) = (seen.done(now_s), seen.remaining(now_s));
+        seen.progress_s = seen.progress_s.max(now_s);
+        if !seen.is_running() {
+            // Its next start is the one that is asked for.
+            seen.started_s = None;
+        }
+        let nominal = seen.done + seen.remaining.unwrap_or(rest);
+        let work = seen.done + rest;
+        let switch = seen.job.switch.as_ref().map(|switch| switch.at * nominal);
+        let switch_at = switch.filter(|at| *at > seen.done);
+        let is_guest = seen.beside.is_some_and(|other| other < id);
+        self.truths.insert(id, Truth { work, nominal, switch_at, ticket: None, is_guest });
+        self.recording.arrived(id, seen, 0.0);
+        self.running += u32::from(seen.is_running());
+        self.links.touch(id);
+        if seen.is_running() { self.advance(id) } else { Ok(()) }
+    }
+}
