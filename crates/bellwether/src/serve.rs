@@ -19,8 +19,8 @@ use bellwether_sim::cluster::Cluster;
 use bellwether_sim::outlook::{Briefly, WORLDS, look};
 use bellwether_sim::world::World;
 
-/// A look takes no longer than about this, on one processor: of many jobs under a policy that thinks for long, what comes
-/// next is foreseen, and of the others that they start after it.
+/// A look takes about this at most, on one processor: of many jobs under a policy that thinks for long, what comes next
+/// is foreseen, and of the others that they start after it.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// Foresees when jobs start and end, by simulating the daemon's policy forward from where its jobs are.
@@ -36,7 +36,9 @@ impl Outlook for Simulated {
         let broken = |error: InputError| Fault::World(error.to_string());
         let see = |world: &mut World<'_>| {
             let mut policy = deciding.fresh(&self.registry).map_err(broken)?;
-            drive(policy.as_mut(), &mut Briefly { world, until: Instant::now() + LOOK / WORLDS }, belief)
+            let begun = Instant::now();
+            let is_over = || begun.elapsed() > LOOK / WORLDS;
+            drive(policy.as_mut(), &mut Briefly { world, is_over }, belief)
         };
         look(present, belief, WORLDS, see).map_err(|fault| fault.to_string())
     }

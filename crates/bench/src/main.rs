@@ -29,6 +29,7 @@ mod jobs;
 mod members;
 mod memory;
 mod namespaces;
+mod outlook;
 mod overhead;
 mod parameters;
 mod plain;
@@ -96,6 +97,8 @@ enum What {
     FieldStudy(field_study::FieldStudyArguments),
     /// What queues cost in mean completion time, and what they give to those who waited most
     Queues(queues::QueuesArguments),
+    /// Whether a daemon's jobs start when it was foreseen
+    Outlook(outlook::OutlookArguments),
     /// What checkpoints in slices cost: the stall, the coordinator's memory, a start on other workers
     Checkpoints(checkpoints::CheckpointsArguments),
     /// Random faults on real runs: same bits, clean audit, no hang, nothing left over
@@ -163,6 +166,7 @@ fn bench(what: What, printer: &Printer) -> Result<(), Failure> {
         What::Serve(arguments) => (serve::measure(&arguments, printer)?, arguments.output),
         What::Queues(arguments) => (queues::measure(&arguments, printer)?, arguments.output),
         What::FieldStudy(arguments) => (field_study::measure(&arguments, printer)?, arguments.output),
+        What::Outlook(arguments) => (outlook::measure(&arguments, printer)?, arguments.output),
         What::Checkpoints(arguments) => (checkpoints::measure(&arguments, printer)?, arguments.output),
         What::Chaos(arguments) => (chaos::measure(&arguments, printer)?, arguments.output),
         What::AllreduceMember(arguments) => return allreduce::member(arguments),

@@ -27,6 +27,8 @@ pub struct Past {
     pub over_s: f64,
     /// Of jobs that ended the part of their work that they had done.
     pub parts: Vec<f64>,
+    /// Of jobs that started the seconds from the decision until they made progress.
+    pub starts_s: Vec<f64>,
 }
 
 /// When something happens, in seconds: the interval that holds it nine times of ten, and the middle. What may never

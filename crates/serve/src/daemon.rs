@@ -21,7 +21,7 @@ use tokio::sync::watch;
 
 use crate::api::{self, ApiOptions, Doors, Security, Serving, Users, metrics_token};
 use crate::connection::Connection;
-use crate::engine::{self, Engine, EngineError, Prepare};
+use crate::engine::{self, Channels, Engine, EngineError, Prepare};
 use crate::ledger::{Compaction, Damage};
 use crate::loading::{self, LoadLimits};
 use crate::local;
@@ -215,8 +215,8 @@ impl Daemon {
         write_line(&metrics, &metrics_token(&token)).map_err(failed(&metrics))?;
         let old = endpoint(&state_dir).map(|old| old.address);
         let web = bind(options.listen, old)?;
-        let socket = socket_file(&state_dir);
-        let socket = local::listen(&socket).map_err(failed(&socket))?;
+        let path = socket_file(&state_dir);
+        let socket = local::listen(&path).map_err(failed(&path))?;
         let security = secure(&folder, &web, &options.protection)?;
         let fingerprint = match &security {
             Security::Tls(identity) => Some(identity.fingerprint),
@@ -237,23 +237,19 @@ impl Daemon {
             prepare: prepare(options.state_dir),
             outlook: options.outlook,
         };
-        let describe = loading::in_process(options.program.clone(), options.loading);
         let program = options.program;
+        let describe = loading::in_process(program.clone(), options.loading);
         let (engine, ends) = Engine::open(engine_options, |reports| {
             // An engine that is gone hears nothing more.
             Processes::new(program, move |report| drop(reports.send(report)))
         })?;
-        let watch = engine.slurm().map(|slurm| {
-            let reports = ends.reports.clone();
-            NodeWatch::start(slurm.partition.clone(), move |report| drop(reports.send(report)))
-        });
-        let watch = watch.transpose().map_err(failed(&folder))?;
+        let watch = watch_nodes(&engine, &ends).transpose().map_err(failed(&folder))?;
         let users = Arc::new(Users::open(&folder.join("users.json"))?);
         let (owner, sessions, registry) = (token.clone(), Arc::default(), options.registry);
         let api_options = ApiOptions { token: owner, sessions, users, describe, registry };
         let serving = api::serve(doors, ends.engine, api_options).map_err(failed(&folder))?;
-        let address = serving.address();
-        let endpoint = Endpoint { address, url: serving.url().into(), process: std::process::id() };
+        let (address, process) = (serving.address(), std::process::id());
+        let endpoint = Endpoint { address, url: serving.url().into(), process };
         let connection = Connection {
             url: endpoint.url.clone(),
             fingerprint: fingerprint.map(|fingerprint| fingerprint.to_string()),
@@ -327,6 +323,12 @@ impl Daemon {
         let _ = fs::remove_file(folder.join("socket"));
         Ok(result?)
     }
+}
+
+/// Looks at the nodes, where slots are those of a cluster.
+fn watch_nodes(engine: &Engine<Processes>, ends: &Channels) -> Option<io::Result<NodeWatch>> {
+    let (partition, reports) = (engine.slurm()?.partition.clone(), ends.reports.clone());
+    Some(NodeWatch::start(partition, move |report| drop(reports.send(report))))
 }
 
 /// How the port is protected.

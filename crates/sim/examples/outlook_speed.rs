@@ -63,7 +63,7 @@ fn present(jobs: u32) -> Present {
     view.jobs = (0..jobs).map(waiting).collect();
     let arrivals = (0..100).map(|number| job(jobs + number)).collect();
     let parts = (0..100).map(|at| if at % 3 == 0 { f64::from(at) / 100.0 } else { 1.0 }).collect();
-    Present { now_s: 60.0, view, past: Past { arrivals, over_s: 3600.0, parts } }
+    Present { now_s: 60.0, view, past: Past { arrivals, over_s: 3600.0, parts, ..Past::default() } }
 }
 
 fn main() -> Result<(), Fault> {
@@ -82,11 +82,11 @@ fn main() -> Result<(), Fault> {
             let begun = Instant::now();
             let expected = look(&present, &belief, WORLDS, |world| {
                 let mut policy = registry.parse(name).expect("it was there").1;
-                drive(
-                    policy.as_mut(),
-                    &mut Briefly { world, until: Instant::now() + BUDGET / WORLDS },
-                    &belief,
-                )
+                {
+                    let begun = Instant::now();
+                    let is_over = || begun.elapsed() > BUDGET / WORLDS;
+                    drive(policy.as_mut(), &mut Briefly { world, is_over }, &belief)
+                }
             })?;
             let starts = expected.values().filter_map(|expected| expected.start);
             seen = starts.filter(|start| start.middle_s.is_finite()).count();

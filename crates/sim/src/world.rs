@@ -25,6 +25,7 @@ use crate::trace::Entry;
 use admission::Admitted;
 pub use belief::{EarlyTermination, Knowledge};
 pub use outage::Outage;
+pub use present::Fate;
 pub use record::{JobRecord, Recording, Span};
 
 /// Idle decision points in a row, with no job running, after which the simulation is considered stuck.

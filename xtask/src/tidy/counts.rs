@@ -18,7 +18,7 @@ const TABLE: &str = "xtask/src/tidy/counts.rs";
 const BUDGETS: &[(&str, usize, &str)] = &[
     (
         "core",
-        8350,
+        8450,
         "the words of all crates, their checks and errors; URLs of checkpoints; the table of what each training mode can do; the tree of queues",
     ),
     ("des", 2000, "an engine that knows no domain"),
@@ -28,8 +28,8 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ("sched", 16500, "a policy per file; queues around them; planner, programs, control of one run"),
     (
         "sim",
-        6300,
-        "the simulated cluster, readers of eight formats of traces, laws of arrival by rates and by gaps",
+        6800,
+        "the simulated cluster, readers of eight formats of traces, laws of arrival by rates and by gaps, the outlook",
     ),
     (
         "runtime",
@@ -43,7 +43,7 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ),
     (
         "serve",
-        12200,
+        12700,
         "the daemon: ledger, its compaction and replay, engine, queues, processes and nodes, HTTP API with users and roles, dashboard",
     ),
     (
@@ -73,8 +73,8 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ("render", 1600, "tables, CSV, numbers, spans of time, and the drawing of all plots"),
     (
         "bench",
-        9400,
-        "seventeen measurements of real processes and one of simulations, what they share, and the fuzzer of all decoders",
+        9700,
+        "eighteen measurements of real processes and one of simulations, what they share, and the fuzzer of all decoders",
     ),
     ("testkit", 750, "what tests of several crates share, a metadata server and an object store among it"),
     (

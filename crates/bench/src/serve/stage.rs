@@ -69,9 +69,19 @@ impl Stage {
         self.client.get::<Value>("/v1/cluster").map(drop)
     }
 
-    pub(super) fn submit(&self, name: &str, job: &CheckedJob, workers: &str) -> Result<JobState, Failure> {
+    pub(crate) fn submit(&self, name: &str, job: &CheckedJob, workers: &str) -> Result<JobState, Failure> {
         let body = json!({ "name": name, "job": job, "workers": workers, "key": name });
         self.client.post("/v1/jobs", Some(&body))
+    }
+
+    /// All jobs as they are.
+    pub(crate) fn jobs(&self) -> Result<Vec<JobState>, Failure> {
+        self.client.jobs()
+    }
+
+    /// Cancels a job.
+    pub(crate) fn cancel(&self, name: &str) -> Result<(), Failure> {
+        self.client.post::<Value>(&format!("/v1/jobs/{name}/cancel"), None).map(drop)
     }
 
     /// All jobs, when all have ended.
@@ -95,8 +105,7 @@ impl Drop for Stage {
         // Jobs that still run are cancelled, so that nothing outlives the measurement.
         if let Ok(jobs) = self.client.jobs() {
             for job in jobs.iter().filter(|job| !job.state.has_ended()) {
-                let path = format!("/v1/jobs/{}/cancel", job.name);
-                let _ = self.client.post::<Value>(&path, None);
+                let _ = self.cancel(&job.name);
             }
             let _ = self.wait_for_the_end();
         }
@@ -121,7 +130,7 @@ fn text(seed: u64, steps: u64, node_ms: f64) -> String {
 }
 
 /// Such a job.
-pub(super) fn synthetic(seed: u64, steps: u64, node_ms: f64) -> Result<CheckedJob, Failure> {
+pub(crate) fn synthetic(seed: u64, steps: u64, node_ms: f64) -> Result<CheckedJob, Failure> {
     Ok(parse::job(&text(seed, steps, node_ms), "bench", &[])?)
 }
 

@@ -46,7 +46,11 @@ impl State {
         let oldest_s = recent.last().map_or(now_s, |record| record.submitted_s);
         let over_s = if recent.len() == PAST_JOBS { now_s - oldest_s } else { now_s.min(PAST_S) };
         let parts = recent.iter().filter_map(|record| part(record)).collect();
-        Past { arrivals, over_s: over_s.max(PAST_LEAST_S), parts }
+        // What a decision cost that gave a job its first workers, as far as the last ones are remembered.
+        let actions = self.decisions.iter().flat_map(|decision| &decision.actions);
+        let starts = actions.filter(|action| action.from == 0 && action.to > 0);
+        let starts_s = starts.filter_map(|action| Some(action.took_s? * self.time_scale)).collect();
+        Past { arrivals, over_s: over_s.max(PAST_LEAST_S), parts, starts_s }
     }
 }
 

@@ -15,14 +15,16 @@ use bellwether_serve::snapshot::{JobOutlook, Phase};
 
 use crate::engine::{Daemon, options, submission};
 
+type Answer = Result<BTreeMap<JobId, Expected>, String>;
+
 /// Says what it is told to say, or panics, and hands on what it was asked.
 struct Played {
     asked: Sender<Question>,
-    answers: Box<dyn FnMut(&Question) -> Result<BTreeMap<JobId, Expected>, String> + Send>,
+    answers: Box<dyn FnMut(&Question) -> Answer + Send>,
 }
 
 impl Outlook for Played {
-    fn look(&mut self, question: &Question) -> Result<BTreeMap<JobId, Expected>, String> {
+    fn look(&mut self, question: &Question) -> Answer {
         let answer = (self.answers)(question);
         let Question { present, belief, deciding } = question;
         let question =
@@ -36,7 +38,7 @@ impl Outlook for Played {
 fn start(
     policy: &str,
     queues: Option<&str>,
-    answers: impl FnMut(&Question) -> Result<BTreeMap<JobId, Expected>, String> + Send + 'static,
+    answers: impl FnMut(&Question) -> Answer + Send + 'static,
 ) -> (Daemon, Receiver<Question>, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let (asked, questions) = channel();
@@ -49,7 +51,7 @@ fn start(
 }
 
 /// Each job starts 100 s after the one before it, and ends 50 s later.
-fn in_line(question: &Question) -> Result<BTreeMap<JobId, Expected>, String> {
+fn in_line(question: &Question) -> Answer {
     let from_s = question.present.now_s;
     let times = |middle_s: f64| Times { low_s: middle_s - 10.0, middle_s, high_s: middle_s + 10.0 };
     let jobs = question.present.view.jobs.iter();

@@ -73,7 +73,7 @@ impl World<'_> {
             seen.turn(&before, self.now_s, self.view.restart_s);
             seen.beside = now_beside;
             if is_start {
-                seen.progress_s += self.scenario.start_s;
+                seen.progress_s += self.present.start_s(id).unwrap_or(self.scenario.start_s);
             } else if seen.allocation == before && seen.beside != beside {
                 together::go_on(seen, begins_s, is_named.then_some(self.view.restart_s));
             }

@@ -18,11 +18,19 @@ pub(super) struct Present {
     pub(super) begins: bool,
     /// Whether nothing more will happen to them.
     pub(super) is_all: bool,
+    /// Of each job, those that come later included, the seconds without progress that its next start costs; empty where
+    /// the scenario says that.
+    pub(super) starts_s: Vec<f64>,
 }
 
 impl Present {
     pub(super) fn ended(&mut self, id: JobId) {
         self.left -= u32::from(id.0 < self.jobs);
+    }
+
+    /// What the next start of a job costs, where it is said.
+    pub(super) fn start_s(&self, id: JobId) -> Option<f64> {
+        self.starts_s.get(id.0 as usize).copied()
     }
 
     /// Whether there were some, and all have ended.
@@ -31,10 +39,20 @@ impl Present {
     }
 }
 
+/// What is true of jobs, and not known.
+#[derive(Debug, Clone, Default)]
+pub struct Fate {
+    /// The work that each job that is there still does.
+    pub rests: Vec<f64>,
+    /// The part of its work that each job does that comes.
+    pub parts: Vec<f64>,
+    /// Seconds without progress that the next start of each of all these jobs costs.
+    pub starts_s: Vec<f64>,
+}
+
 impl<'a> World<'a> {
     /// The cluster of `view` from `now_s` on, until all jobs that are there have ended. These are numbered from 0 on,
-    /// and each still does the work that `rests` says, in truth; `entries` arrive later, and do the part of their work
-    /// that `parts` says. A policy is asked at once, as one that begins.
+    /// and `entries` arrive later; `fate` says what is true of them. A policy is asked at once, as one that begins.
     ///
     /// # Errors
     ///
@@ -42,11 +60,11 @@ impl<'a> World<'a> {
     ///
     /// # Panics
     ///
-    /// When the jobs of `view` are not numbered from 0 on, or `rests` are not as many.
+    /// When the jobs of `view` are not numbered from 0 on, or `fate` is not one for as many.
     pub fn going_on(
         (now_s, view): (f64, ClusterView),
-        rests: &[f64],
-        (entries, parts): (&'a [Entry], Vec<f64>),
+        entries: &'a [Entry],
+        Fate { rests, parts, starts_s }: Fate,
         truth: &'a dyn StepModel,
         scenario: &'a Scenario,
     ) -> Result<World<'a>, Fault> {
@@ -55,10 +73,10 @@ impl<'a> World<'a> {
         assert!(view.jobs.keys().copied().eq((0..jobs).map(JobId)), "jobs are numbered from 0 on");
         let mut world = World::empty(now_s, entries, truth, scenario);
         (world.view, world.parts) = (view, parts);
-        world.present = Present { jobs, left: jobs, begins: true, is_all: false };
+        world.present = Present { jobs, left: jobs, begins: true, is_all: false, starts_s };
         world.recording.make_room(jobs as usize);
         for (id, rest) in (0..jobs).map(JobId).zip(rests) {
-            world.take_over(id, *rest)?;
+            world.take_over(id, rest)?;
         }
         world.share_links()?;
         Ok(world)

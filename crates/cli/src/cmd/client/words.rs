@@ -82,7 +82,7 @@ fn ahead(outlook: &JobOutlook) -> String {
         (_, 0) => "it is next".into(),
         (0, _) => all,
         (named, ahead) if named == ahead => format!("{all}: {}", ahead_names.join(", ")),
-        _ => format!("{all}, of its queue next before it {}", ahead_names.join(", ")),
+        _ => format!("{all}: …, {}", ahead_names.join(", ")),
     }
 }
 
@@ -123,7 +123,7 @@ pub(super) fn line(job: &JobState, now_s: f64) -> String {
 
 /// All that is known of a job, a row per fact.
 pub(super) fn facts(job: &JobState, now_s: f64) -> Vec<(&'static str, String)> {
-    let ago = |time_s: f64| format!("{} ago", rough((now_s - time_s).max(0.0)));
+    let ago = |time_s: f64| ago(time_s, now_s);
     let mut rows = vec![("job", job.name.clone())];
     let why = if job.why.is_empty() { String::new() } else { format!(": {}", job.why) };
     rows.push(("state", format!("{}{why}", job.state.name())));
@@ -170,6 +170,22 @@ pub(super) fn facts(job: &JobState, now_s: f64) -> Vec<(&'static str, String)> {
         let waited = rough((started_s - job.submitted_s).max(0.0));
         rows.push(("started", format!("{}, after {waited} of waiting", ago(started_s))));
     }
+    rows.extend(times_ahead(job, now_s));
+    if let Some(deadline_s) = job.deadline_s {
+        rows.push(("deadline", deadline(job, deadline_s, now_s)));
+    }
+    rows.push(("priority", job.weight.to_string()));
+    rows.push(("preempted", times(job.preemptions)));
+    rows.push(("failed", times(job.failures)));
+    rows.push(("worker time", rough(job.worker_s)));
+    rows.extend(job.digest.iter().map(|digest| ("params_digest", digest.clone())));
+    rows.push(("folder", job.run_dir.display().to_string()));
+    rows
+}
+
+/// What it waits for, and when it will start and end, or when it ended.
+fn times_ahead(job: &JobState, now_s: f64) -> Vec<(&'static str, String)> {
+    let mut rows = Vec::new();
     if let Some(outlook) = job.outlook.as_ref().filter(|outlook| !outlook.waits_for.is_empty()) {
         rows.push(("waits for", outlook.waits_for.clone()));
         rows.push(("ahead of it", ahead(outlook)));
@@ -182,23 +198,22 @@ pub(super) fn facts(job: &JobState, now_s: f64) -> Vec<(&'static str, String)> {
         (Some(ended_s), ..) => {
             rows.push((
                 "ended",
-                format!("{}, {} after it was submitted", ago(ended_s), rough(ended_s - job.submitted_s)),
+                format!(
+                    "{}, {} after it was submitted",
+                    ago(ended_s, now_s),
+                    rough(ended_s - job.submitted_s)
+                ),
             ));
         }
         (None, _, Some(times)) => rows.push(("expected end", expected(&times, now_s))),
         (None, Some(_), None) => rows.push(("expected end", end(job, now_s))),
         (None, None, None) => {}
     }
-    if let Some(deadline_s) = job.deadline_s {
-        rows.push(("deadline", deadline(job, deadline_s, now_s)));
-    }
-    rows.push(("priority", job.weight.to_string()));
-    rows.push(("preempted", times(job.preemptions)));
-    rows.push(("failed", times(job.failures)));
-    rows.push(("worker time", rough(job.worker_s)));
-    rows.extend(job.digest.iter().map(|digest| ("params_digest", digest.clone())));
-    rows.push(("folder", job.run_dir.display().to_string()));
     rows
+}
+
+fn ago(time_s: f64, now_s: f64) -> String {
+    format!("{} ago", rough((now_s - time_s).max(0.0)))
 }
 
 fn deadline(job: &JobState, deadline_s: f64, now_s: f64) -> String {
