@@ -315,11 +315,11 @@ class Row {
     setText(name.sub, `${age(now - job.submitted_s)} old${job.queue ? ` · ${job.queue}` : ""}`);
     const start = job.outlook?.waits_for ? job.outlook.start?.middle_s : null;
     const time = job.ended_s ?? job.expected_end_s ?? job.outlook?.end?.middle_s;
-    const ends = time == null ? "–" : job.ended_s == null && time < now ? "any moment" : relative(time, now);
-    setText(end.main, start == null ? ends : `starts ${start < now ? "any moment" : relative(start, now)}`);
+    const soon = (time) => (time < now ? "any moment" : relative(time, now));
+    setText(end.main, time == null ? "–" : job.ended_s == null ? soon(time) : relative(time, now));
     set(end.main, { title: time == null ? null : `${moment(time, now)} (${iso(time)})` });
     const due = deadline(job, now);
-    setText(end.sub, due?.text ?? "");
+    setText(end.sub, due?.text ?? (start == null ? "" : `starts ${soon(start)}`));
     set(end.sub, { "data-deadline": due?.kind ?? null, title: due ? iso(job.deadline_s) : null });
   }
 }

@@ -61,7 +61,8 @@ fn jobs_slots_and_decisions_are_shown() {
     assert_eq!(cell(&browser, "digits-wide", "end"), "in 10 min\ndue in 25 min");
     assert_eq!(cell(&browser, "transformer", "workers"), "1 → 2\nof 1–4");
     assert_eq!(cell(&browser, "transformer", "end"), "in 24 min\nat risk");
-    assert_eq!(cell(&browser, "convnet-small", "state"), "queued\nwaits for 1 slot");
+    assert_eq!(cell(&browser, "convnet-small", "state"), "queued\nit needs 1 slot, and none is free");
+    assert_eq!(cell(&browser, "convnet-small", "end"), "in 1 h\nstarts in 10 min");
     assert_eq!(cell(&browser, "digits-1", "end"), "3 min ago\n55 s late");
     assert_eq!(browser.text("#slots-used"), "4 of 4");
     assert_eq!(browser.value("document.title"), "3 active, 1 waiting · Bellwether");
@@ -90,6 +91,22 @@ fn jobs_slots_and_decisions_are_shown() {
         colours.as_array().unwrap().iter().all(|colour| colour == &colours[0] && !colour.is_null()),
         "{colours}"
     );
+    was_quiet(&browser, &stage);
+}
+
+#[test]
+fn a_job_that_waits_says_until_when() {
+    let Some(browser) = Browser::start() else { return };
+    let stage = Stage::five();
+    open(&browser, &stage);
+    browser.click("tr[data-job=convnet-small]");
+    browser.until("document.querySelector('#detail').innerText.includes('Expected start')");
+    let said = browser.text("#detail");
+    for part in ["it needs 1 slot, and none is free", "it is next", "in 10 min (90 %: 9 min to 11 min)"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(said.contains("in 1 h (90 %: 50 min to 1 h)"), "{said}");
+    browser.picture("waiting");
     was_quiet(&browser, &stage);
 }
 

@@ -12,7 +12,7 @@ use bellwether_serve::ledger::Task;
 use bellwether_serve::request::{EngineHandle, Pending, Refusal, RefusalKind, Reply, Request};
 use bellwether_serve::secret::Secret;
 use bellwether_serve::snapshot::{
-    ActionState, ClusterState, DecisionState, JobState, NodeState, Phase, Snapshot, Span,
+    ActionState, ClusterState, DecisionState, JobOutlook, JobState, NodeState, Phase, Snapshot, Span, Times,
 };
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
@@ -327,7 +327,19 @@ fn five_jobs(now: f64, folder: &Path) -> Vec<JobState> {
     let transformer = running(base("transformer", 960.0, 410, 1200), 1, 2, 212.0, 395.0, 1475.0);
     let transformer = JobState { deadline_s: Some(now + 900.0), weight: 2.0, ..transformer };
     let resnet = running(base("resnet-lr3", 610.0, 660, 2400), 1, 1, 96.4, 94.1, 2910.0);
-    let waiting = JobState { why: "waits for 1 slot".into(), ..base("convnet-small", 95.0, 0, 3000) };
+    let times = |low_s: f64, middle_s: f64, high_s: f64| Times {
+        low_s: now + low_s,
+        middle_s: Some(now + middle_s),
+        high_s: Some(now + high_s),
+    };
+    let outlook = JobOutlook {
+        waits_for: "it needs 1 slot, and none is free".into(),
+        ahead: 0,
+        ahead_names: Vec::new(),
+        start: Some(times(570.5, 640.5, 700.5)),
+        end: Some(times(3000.5, 3660.5, 4200.5)),
+    };
+    let waiting = JobState { outlook: Some(outlook), ..base("convnet-small", 95.0, 0, 3000) };
     let finished = JobState {
         state: Phase::Finished,
         ended_s: Some(now - 185.0),
