@@ -45,8 +45,8 @@ pub struct ClusterState {
     pub time_scale: f64,
     /// The policy that decides.
     pub policy: String,
-    /// Nodes.
-    pub nodes: Vec<NodeState>,
+    /// Nodes. A copy costs nothing.
+    pub nodes: Arc<Vec<NodeState>>,
     /// Slots of all nodes.
     pub slots: u32,
     /// Slots that no job's processes hold.

@@ -1,6 +1,7 @@
 //! What a caller sees of what concerns all jobs: of jobs of other queues neither names nor numbers of their own.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use super::access::Caller;
 use crate::snapshot::{ClusterState, DecisionState, Snapshot};
@@ -19,7 +20,7 @@ pub(super) fn cluster<'s>(now: &'s Snapshot, caller: &Caller) -> Cow<'s, Cluster
         return Cow::Borrowed(&now.cluster);
     }
     let mut cluster = ClusterState::clone(&now.cluster);
-    for holder in cluster.nodes.iter_mut().flat_map(|node| &mut node.slots).flatten() {
+    for holder in Arc::make_mut(&mut cluster.nodes).iter_mut().flat_map(|node| &mut node.slots).flatten() {
         if !sees(now, caller, holder) {
             OTHER.clone_into(holder);
         }

@@ -32,6 +32,7 @@ pub(super) struct Publisher {
     /// When the last snapshot was shown; absent before the first.
     published: Option<Duration>,
     tally: Tally,
+    nodes: Arc<Vec<NodeState>>,
     slots: u64,
     decided: u64,
 }
@@ -40,7 +41,8 @@ impl Publisher {
     pub(super) fn new(sender: watch::Sender<Arc<Snapshot>>, folder: PathBuf) -> Publisher {
         let last = Snapshot { folder, ..Snapshot::default() };
         let (slots, decided) = (u64::MAX, u64::MAX);
-        Publisher { sender, last, published: None, tally: Tally::default(), slots, decided }
+        let (tally, nodes) = Default::default();
+        Publisher { sender, last, published: None, tally, nodes, slots, decided }
     }
 
     /// How long nothing has to be published.
@@ -72,10 +74,14 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
             return;
         }
         let touched = std::mem::take(&mut self.state.touched);
-        self.state.nodes_changed = false;
+        let nodes_changed = std::mem::take(&mut self.state.nodes_changed);
         let now_s = self.now_s();
         self.publish_jobs(&touched, now_s);
         let publisher = &mut self.publisher;
+        // Of many nodes few change, and most news is of none of them.
+        if publisher.slots != self.state.slots.version || nodes_changed {
+            publisher.nodes = Arc::new(nodes(&self.state));
+        }
         if publisher.slots != self.state.slots.version {
             publisher.slots = self.state.slots.version;
             publisher.last.spans = Arc::new(spans(&self.state));
@@ -85,7 +91,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
             publisher.last.decisions = Arc::new(self.state.decisions.iter().cloned().collect());
         }
         publisher.last.queues = self.state.queues_file().cloned();
-        publisher.last.cluster = Arc::new(cluster(&self.state, &publisher.tally, now_s));
+        publisher.last.cluster = Arc::new(cluster(&self.state, publisher, now_s));
         publisher.last.version += 1;
         publisher.published = Some(now);
         publisher.sender.send_replace(Arc::new(publisher.last.clone()));
@@ -213,7 +219,7 @@ fn spans(state: &State) -> Vec<Span> {
     state.slots.all().map(span).collect()
 }
 
-fn cluster(state: &State, tally: &Tally, now_s: f64) -> ClusterState {
+fn nodes(state: &State) -> Vec<NodeState> {
     let machine = &state.machine;
     let nodes = machine.nodes.iter().enumerate().map(|(place, node)| {
         let kind = &machine.device_types[usize::from(node.device_type)];
@@ -222,6 +228,11 @@ fn cluster(state: &State, tally: &Tally, now_s: f64) -> ClusterState {
         let down = state.down.get(&NodeId(place as u32)).cloned();
         NodeState { name: node.name.clone(), down, device_type: kind.name.clone(), speed: kind.speed, slots }
     });
+    nodes.collect()
+}
+
+fn cluster(state: &State, Publisher { tally, nodes, .. }: &Publisher, now_s: f64) -> ClusterState {
+    let machine = &state.machine;
     let slots = machine.nodes.iter().map(|node| node.devices).sum::<u32>();
     let offered_s = f64::from(slots) * now_s;
     ClusterState {
@@ -230,7 +241,7 @@ fn cluster(state: &State, tally: &Tally, now_s: f64) -> ClusterState {
         since_s: state.unix_s,
         time_scale: state.time_scale,
         policy: state.policy.clone(),
-        nodes: nodes.collect(),
+        nodes: nodes.clone(),
         slots,
         free: slots.saturating_sub(state.slots.count() as u32),
         jobs: tally.all.clone(),

@@ -88,13 +88,13 @@ impl Server {
             policy: "fifo".into(),
             slots: SLOTS,
             free: SLOTS,
-            nodes: vec![NodeState {
+            nodes: Arc::new(vec![NodeState {
                 name: String::new(),
                 down: None,
                 device_type: "cpu".into(),
                 speed: 1.0,
                 slots: vec![None; SLOTS as usize],
-            }],
+            }]),
             time_scale: 1.0,
             ..ClusterState::default()
         };

@@ -99,7 +99,7 @@ fn what_concerns_all_jobs_does_not_name_those_of_other_queues() {
         Arc::make_mut(now.jobs.get_mut("x-0").unwrap()).queue = Some("vision".into());
         Arc::make_mut(now.jobs.get_mut("x-1").unwrap()).queue = Some("speech".into());
         let cluster = Arc::make_mut(&mut now.cluster);
-        cluster.nodes[0].slots = vec![Some("x-0".into()), Some("x-1".into()), None];
+        Arc::make_mut(&mut cluster.nodes)[0].slots = vec![Some("x-0".into()), Some("x-1".into()), None];
         let action = |job: &str| ActionState {
             job: job.into(),
             from: 0,

@@ -10,6 +10,7 @@ mod stage;
 use bellwether_serve::request::Request;
 use bellwether_serve::snapshot::{ActionState, DecisionState, Phase, QueueSlots, QueueState, Span};
 use serde_json::json;
+use std::sync::Arc;
 
 use browser::{Browser, DOWN, ENTER, ESCAPE, LEFT, TAB};
 use stage::{EVIL, Stage, now_s};
@@ -285,8 +286,8 @@ fn queues_and_hosts_that_take_no_jobs_are_shown() {
         let mut second = cluster.nodes[0].clone();
         (second.name, second.down) = ("n2".into(), Some("it is drained: new disk".into()));
         second.slots = vec![None; 2];
-        cluster.nodes[0].name = "n1".into();
-        cluster.nodes.push(second);
+        Arc::make_mut(&mut cluster.nodes)[0].name = "n1".into();
+        Arc::make_mut(&mut cluster.nodes).push(second);
         let slots =
             |guaranteed, limit, held| vec![QueueSlots { device_type: "cpu".into(), guaranteed, limit, held }];
         let queue = |name: &str, slots, running| QueueState {

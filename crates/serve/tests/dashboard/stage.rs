@@ -88,9 +88,10 @@ impl Stage {
             snapshot.decisions = Arc::new(decisions(now));
             let cluster = Arc::make_mut(&mut snapshot.cluster);
             cluster.free = 0;
-            cluster.nodes[0].slots = ["digits-wide", "digits-wide", "transformer", "resnet-lr3"]
-                .map(|name| Some(name.to_owned()))
-                .into();
+            Arc::make_mut(&mut cluster.nodes)[0].slots =
+                ["digits-wide", "digits-wide", "transformer", "resnet-lr3"]
+                    .map(|name| Some(name.to_owned()))
+                    .into();
         });
         stage
     }
@@ -252,7 +253,7 @@ fn cluster() -> ClusterState {
         since_s: now_s() - 1500.0,
         time_scale: 1.0,
         policy: "wfs".into(),
-        nodes: vec![node],
+        nodes: Arc::new(vec![node]),
         slots: SLOTS,
         free: SLOTS,
         utilization: 0.87,
