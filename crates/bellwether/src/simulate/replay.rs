@@ -9,9 +9,11 @@ use bellwether_core::words::count;
 use bellwether_sched::registry::Registry;
 use bellwether_serve::replay;
 
+mod foresight;
 mod simulated;
 
 pub use bellwether_serve::replay::{Compacted, Compared, Difference, Given, Recorded};
+pub use foresight::Foresight;
 pub use simulated::{JobTimes, Simulated};
 
 /// A ledger, replayed.
@@ -82,6 +84,15 @@ impl Replay {
         }
         let simulated = simulated::run(&recorded, registry, &policy, restart_s)?;
         Ok(Replay { recorded, decisions, policy, simulated })
+    }
+
+    /// How often a job of the ledger in the file `path` started when its daemon would have foreseen it.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ReplayError::Ledger`].
+    pub fn foresight(path: &Path, registry: &Registry) -> Result<Foresight, ReplayError> {
+        foresight::foresight(path, registry).map_err(ReplayError::Ledger)
     }
 
     /// Mean completion times of the jobs that ended in both worlds: measured, and simulated.

@@ -34,6 +34,9 @@ pub(crate) struct SimulateArguments {
     #[arg(long, value_name = "LEDGER", conflicts_with_all = ["cluster", "trace", "remaining", "truth", "belief", "seeds",
           "trace_format", "elastic", "early", "plot", "jobs_out", "decisions_out"])]
     pub(crate) replay: Option<PathBuf>,
+    /// With --replay: say how many jobs started within the interval that the daemon foresaw, or would have foreseen
+    #[arg(long, requires = "replay")]
+    pub(crate) outlook: bool,
     /// Policies, with options after a colon, as in las2d:3250,7200, or `all` (`bellwether policies` explains them)
     #[arg(long, value_name = "NAME,…", required_unless_present = "replay", num_args = 1..)]
     pub(crate) policy: Vec<String>,

@@ -385,4 +385,9 @@ fn a_job_that_waits_is_told_for_what_and_starts_when_it_was_foreseen() {
     // Processes take a while to start and to leave, on a machine where other tests run.
     assert!((low_s - 10.0..high_s + 20.0).contains(&started_s), "{low_s} to {high_s}, and {started_s}");
     assert_eq!(served.interrupt(), Some(0));
+    let ledger = ledger(&scene);
+    let replayed =
+        scene.call(&["simulate", "--outlook", "--replay", ledger.to_str().expect("a path")]).stdout;
+    let last = replayed.lines().last().unwrap_or_default();
+    assert!(last.starts_with("outlook: ") && last.contains(" of 2 starts within the interval"), "{replayed}");
 }

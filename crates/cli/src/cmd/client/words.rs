@@ -125,8 +125,16 @@ pub(super) fn line(job: &JobState, now_s: f64) -> String {
 pub(super) fn facts(job: &JobState, now_s: f64) -> Vec<(&'static str, String)> {
     let ago = |time_s: f64| ago(time_s, now_s);
     let mut rows = vec![("job", job.name.clone())];
-    let why = if job.why.is_empty() { String::new() } else { format!(": {}", job.why) };
-    rows.push(("state", format!("{}{why}", job.state.name())));
+    let state = job.state.name();
+    rows.push((
+        "state",
+        match job.why.as_str() {
+            "" => state.into(),
+            // As in "suspended by …".
+            why if why.starts_with(state) => why.to_owned(),
+            why => format!("{state}: {why}"),
+        },
+    ));
     if let Some(queue) = &job.queue {
         rows.push(("queue", queue.clone()));
     }

@@ -22,7 +22,11 @@ pub(super) fn replay(
     let restart_s = arguments.restart.map(|restart| restart.get());
     let replay = Replay::of(path, &Registry::built_in(), chosen(&arguments.policy)?, restart_s)
         .map_err(|error| explain(error, path))?;
-    printer.out(show::render(&replay, arguments.format));
+    let foresight = match arguments.outlook {
+        true => Some(Replay::foresight(path, &Registry::built_in()).map_err(|error| explain(error, path))?),
+        false => None,
+    };
+    printer.out(show::render(&replay, foresight, arguments.format));
     let differs = replay.decisions.as_ref().is_some_and(|decisions| decisions.same < decisions.all);
     Ok(if differs { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

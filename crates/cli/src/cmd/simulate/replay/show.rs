@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use bellwether::simulate::replay::{Compared, Difference, Given, JobTimes, Replay};
+use bellwether::simulate::replay::{Compared, Difference, Foresight, Given, JobTimes, Replay};
 use bellwether_core::cluster::JobId;
 use bellwether_render::csv::{Csv, cell};
 use bellwether_render::duration::{brief, column};
@@ -15,12 +15,26 @@ use crate::options::TableFormat;
 /// Allocations before and after the first that differs that are shown.
 const AROUND: usize = 3;
 
-pub(super) fn render(replay: &Replay, format: TableFormat) -> String {
+pub(super) fn render(replay: &Replay, foresight: Option<Foresight>, format: TableFormat) -> String {
     match format {
-        TableFormat::Table => table(replay),
-        TableFormat::Json => render::json(&value(replay)),
+        TableFormat::Table => table(replay) + &foresight.map_or_else(String::new, told),
+        TableFormat::Json => {
+            let mut value = value(replay);
+            if let Some(Foresight { starts, within, early }) = foresight {
+                value["outlook"] = json!({ "starts": starts, "within": within, "early": early });
+            }
+            render::json(&value)
+        }
         TableFormat::Csv => csv(&replay.simulated.jobs),
     }
+}
+
+fn told(Foresight { starts, within, early }: Foresight) -> String {
+    let late = starts - within - early;
+    format!(
+        "\noutlook: {within} of {starts} starts within the interval that is meant to hold 90 %, {early} before it, \
+         {late} after it"
+    )
 }
 
 fn outcome(job: &JobTimes) -> Value {

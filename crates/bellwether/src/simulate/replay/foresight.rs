@@ -1,0 +1,58 @@
+//! What a daemon would have foreseen at each decision of its ledger, beside what then happened.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use bellwether_core::cluster::JobId;
+use bellwether_core::outlook::Times;
+use bellwether_sched::registry::Registry;
+use bellwether_serve::ledger::{self, Entry};
+use bellwether_serve::outlook::Outlook as _;
+use bellwether_serve::state::State;
+
+use crate::serve::Simulated;
+
+/// Of the jobs that waited after a decision and started later: when they started, beside the first interval that was
+/// foreseen for it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Foresight {
+    /// All of them.
+    pub starts: u64,
+    /// Those within the interval, which is meant to hold nine of ten.
+    pub within: u64,
+    /// Those before it.
+    pub early: u64,
+}
+
+/// Looks ahead wherever a ledger's jobs waited for whom nothing was foreseen yet.
+pub(super) fn foresight(path: &Path, registry: &Registry) -> io::Result<Foresight> {
+    let mut state = None;
+    let mut outlook = Simulated { registry: registry.clone() };
+    let mut foreseen: BTreeMap<JobId, Times> = BTreeMap::new();
+    ledger::read(path, |line| -> Result<(), String> {
+        State::fold(&mut state, &line).map_err(|error| error.to_string())?;
+        let Some(state) = state.as_ref().filter(|_| matches!(line.entry, Entry::Decided { .. })) else {
+            return Ok(());
+        };
+        let mut waiting = state.view.jobs.iter().filter(|(_, seen)| !seen.is_running());
+        if waiting.all(|(id, _)| foreseen.contains_key(id)) {
+            return Ok(());
+        }
+        for (id, expected) in outlook.look(&state.question(line.time_s))? {
+            if let Some(start) = expected.start {
+                foreseen.entry(id).or_insert(start);
+            }
+        }
+        Ok(())
+    })?;
+    let mut foresight = Foresight::default();
+    for (id, Times { low_s, high_s, .. }) in foreseen {
+        let record = state.as_ref().and_then(|state| state.jobs.get(&id));
+        let Some(start_s) = record.and_then(|record| record.started_s) else { continue };
+        foresight.starts += 1;
+        foresight.within += u64::from((low_s..=high_s).contains(&start_s));
+        foresight.early += u64::from(start_s < low_s);
+    }
+    Ok(foresight)
+}
