@@ -70,11 +70,12 @@ pub(crate) fn train(
     command: PathBuf,
 ) -> Result<Vec<JobState>, Box<dyn std::error::Error>> {
     let client = Client::new(Endpoint::StateDir(state_dir.make()?));
+    let registry = registry()?;
     let daemon = Daemon::open(Options {
         machine: Some(Machine::slots(2)),
         policy: Some("newest_first".into()),
-        registry: registry()?,
-        outlook: Some(Box::new(Simulated { registry: registry()? })),
+        outlook: Some(Box::new(Simulated { registry: registry.clone() })),
+        registry,
         ..Options::new(state_dir, command)
     })?;
     let stopper = daemon.stopper();

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use bellwether_core::outlook::Coverage;
 use bellwether_serve::snapshot::{JobState, Phase, Times};
 use clap::Args;
 use serde_json::json;
@@ -76,32 +77,11 @@ pub(super) fn measure(arguments: &OutlookArguments, printer: &Printer) -> Result
     Ok(report)
 }
 
-/// Starts, and those of them within the interval that was shown.
-#[derive(Default)]
-struct Held {
-    all: u64,
-    within: u64,
-    early: u64,
-}
-
-impl Held {
-    fn count(&mut self, times: &Times, start_s: f64) {
-        self.all += 1;
-        let is_early = start_s < times.low_s;
-        self.early += u64::from(is_early);
-        self.within += u64::from(!is_early && times.high_s.is_none_or(|high_s| start_s <= high_s));
-    }
-
-    fn share(&self) -> f64 {
-        self.within as f64 / self.all.max(1) as f64
-    }
-}
-
 #[derive(Default)]
 struct Tally {
     jobs: u64,
-    first: Held,
-    later: Held,
+    first: Coverage,
+    later: Coverage,
     /// Of the first outlooks, how far the median was off, in seconds, and how wide the interval was.
     errors_s: Vec<f64>,
     widths_s: Vec<f64>,
@@ -110,11 +90,8 @@ struct Tally {
 impl Tally {
     fn add(&mut self, other: Tally) {
         self.jobs += other.jobs;
-        for (own, other) in [(&mut self.first, other.first), (&mut self.later, other.later)] {
-            own.all += other.all;
-            own.within += other.within;
-            own.early += other.early;
-        }
+        self.first.add(other.first);
+        self.later.add(other.later);
         self.errors_s.extend(other.errors_s);
         self.widths_s.extend(other.widths_s);
     }
@@ -196,9 +173,10 @@ fn tally(jobs: &[JobState], shown: &BTreeMap<String, Vec<Times>>) -> Tally {
     for job in jobs {
         let (Some(start_s), Some(shown)) = (job.started_s, shown.get(&job.name)) else { continue };
         for (place, times) in shown.iter().enumerate() {
-            tally.later.count(times, start_s);
+            let interval = (times.low_s, times.high_s.unwrap_or(f64::INFINITY));
+            tally.later.count(interval, start_s);
             if place == 0 {
-                tally.first.count(times, start_s);
+                tally.first.count(interval, start_s);
                 tally.errors_s.extend(times.middle_s.map(|middle_s| (middle_s - start_s).abs()));
                 tally.widths_s.extend(times.high_s.map(|high_s| high_s - times.low_s));
             }

@@ -51,3 +51,48 @@ pub struct Expected {
     /// When it ends.
     pub end: Times,
 }
+
+/// How often something happened within the interval that was foreseen for it, which is meant to hold nine of ten.
+///
+/// ```
+/// use bellwether_core::outlook::Coverage;
+/// let mut coverage = Coverage::default();
+/// [5.0, 15.0, 25.0].into_iter().for_each(|time_s| coverage.count((10.0, 20.0), time_s));
+/// assert_eq!(coverage, Coverage { all: 3, within: 1, early: 1 });
+/// assert_eq!(coverage.late(), 1);
+/// ```
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Coverage {
+    /// How often it happened.
+    pub all: u64,
+    /// How often within the interval.
+    pub within: u64,
+    /// How often before it.
+    pub early: u64,
+}
+
+impl Coverage {
+    /// It happened at `time_s`, and an interval was foreseen, all in seconds.
+    pub fn count(&mut self, (low_s, high_s): (f64, f64), time_s: f64) {
+        self.all += 1;
+        self.within += u64::from((low_s..=high_s).contains(&time_s));
+        self.early += u64::from(time_s < low_s);
+    }
+
+    /// Adds what another one counted.
+    pub fn add(&mut self, other: Coverage) {
+        self.all += other.all;
+        self.within += other.within;
+        self.early += other.early;
+    }
+
+    /// How often after the interval.
+    pub fn late(&self) -> u64 {
+        self.all - self.within - self.early
+    }
+
+    /// The part that lay within the interval; 0 of none.
+    pub fn share(&self) -> f64 {
+        self.within as f64 / self.all.max(1) as f64
+    }
+}

@@ -149,7 +149,7 @@ pub struct Engine<C, T = SystemClock> {
     /// Who looks ahead, and what was foreseen of each job.
     lookout: Option<Lookout>,
     outlooks: BTreeMap<JobId, JobOutlook>,
-    /// How often a policy was asked, or anything else happened that it decides on.
+    /// How often a policy was asked.
     moments: u64,
     /// Which policy asks: see [`State::policies`].
     policies: u64,

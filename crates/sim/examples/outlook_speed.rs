@@ -35,20 +35,10 @@ fn job(number: u32) -> (Arc<Job>, f64) {
     let work = stream.exponential(3600.0);
     let is_elastic = stream.uniform() < 0.3;
     let description = JobDescription { name: format!("job-{number}"), model: "m".into(), batch: 64, devices };
-    let job = Job {
-        description,
-        arrival_s: 0.0,
-        min_devices: if is_elastic { 1 } else { devices },
-        max_devices: devices,
-        device_types: Vec::new(),
-        weight: 1.0,
-        deadline_s: None,
-        adaptive_batch: false,
-        ways: Vec::new(),
-        switch: None,
-        workers: None,
-        queue: None,
-    };
+    let mut job = Job::rigid(description, 0.0);
+    if is_elastic {
+        job.min_devices = 1;
+    }
     (Arc::new(job), work)
 }
 

@@ -125,8 +125,8 @@ pub struct World<'a> {
     entries: &'a [Entry],
     /// Jobs that were there when it began; those of `entries` are numbered after them.
     present: present::Present,
-    /// Of each of `entries` the part of its work that it does; empty where the scenario's law says that.
-    parts: Vec<f64>,
+    /// Whether nothing more will happen.
+    is_over: bool,
     truth: &'a dyn StepModel,
     scenario: &'a Scenario,
     streams: Streams,
@@ -177,7 +177,7 @@ impl<'a> World<'a> {
         World {
             entries,
             present: present::Present::default(),
-            parts: Vec::new(),
+            is_over: false,
             truth,
             scenario,
             streams,
@@ -305,7 +305,7 @@ impl<'a> World<'a> {
         let is_work = !entry.is_duration || self.truth.is_relative();
         let nominal = if is_work { entry.work } else { entry.work * rate };
         let law = scenario.early_termination;
-        let part = self.parts.get((id.0 - self.present.jobs) as usize).copied();
+        let part = self.present.part(id);
         let part = part.or_else(|| law.map(|law| law.fraction(&self.streams, id)));
         let work = nominal * part.unwrap_or(1.0);
         let remaining = scenario.knowledge.of_new(work, nominal, law, &self.streams, id);
@@ -316,27 +316,16 @@ impl<'a> World<'a> {
         self.view.jobs.insert(id, seen);
         self.changes.arrived.push(id);
     }
-}
 
-impl Backend for World<'_> {
-    fn next<'a>(
-        &'a mut self,
-        wakeup_s: Option<f64>,
-        model: &'a dyn StepModel,
-    ) -> Result<Option<PolicyInput<'a>>, Fault> {
+    /// Lets time pass until the policy is to be asked; `false` if it never will be again.
+    fn turn(&mut self, wakeup_s: Option<f64>) -> Result<bool, Fault> {
         self.changes.clear();
         if self.present.are_over() {
-            self.present.is_all = true;
-            return Ok(None);
+            return Ok(false);
         }
         if std::mem::take(&mut self.present.begins) {
             self.changes.arrived.extend(self.view.jobs.keys());
-            return Ok(Some(PolicyInput {
-                now_s: self.now_s,
-                view: &self.view,
-                changes: &self.changes,
-                model,
-            }));
+            return Ok(true);
         }
         let mut asked_s = wakeup_s.map(|wakeup_s| self.moment(wakeup_s));
         // A moment at which jobs were only refused is none for the policy.
@@ -346,10 +335,7 @@ impl Backend for World<'_> {
             let time_s = match (event_s, wakeup_s) {
                 (Some(event_s), Some(wakeup_s)) => event_s.min(wakeup_s),
                 (Some(time_s), None) | (None, Some(time_s)) => time_s,
-                (None, None) => {
-                    self.present.is_all = true;
-                    return Ok(None);
-                }
+                (None, None) => return Ok(false),
             };
             self.now_s = self.now_s.max(time_s);
             self.happen();
@@ -367,8 +353,7 @@ impl Backend for World<'_> {
             self.idle_moments = if idle { self.idle_moments + u32::from(nothing_comes) } else { 0 };
             self.stalled_moments = if moved { 0 } else { self.stalled_moments + 1 };
             if self.idle_moments > IDLE_MOMENTS || self.stalled_moments > STALLED_MOMENTS {
-                self.present.is_all = true;
-                return Ok(None);
+                return Ok(false);
             }
             if !woken && !self.changes.is_empty() {
                 let moment_s = self.moment(self.now_s);
@@ -378,14 +363,21 @@ impl Backend for World<'_> {
                 }
             }
             if woken || !self.changes.is_empty() {
-                return Ok(Some(PolicyInput {
-                    now_s: self.now_s,
-                    view: &self.view,
-                    changes: &self.changes,
-                    model,
-                }));
+                return Ok(true);
             }
         }
+    }
+}
+
+impl Backend for World<'_> {
+    fn next<'a>(
+        &'a mut self,
+        wakeup_s: Option<f64>,
+        model: &'a dyn StepModel,
+    ) -> Result<Option<PolicyInput<'a>>, Fault> {
+        self.is_over = !self.turn(wakeup_s)?;
+        let World { now_s, view, changes, .. } = self;
+        Ok((!self.is_over).then_some(PolicyInput { now_s: *now_s, view, changes, model }))
     }
 
     fn wants_expectations(&self) -> bool {

@@ -18,7 +18,7 @@ const TABLE: &str = "xtask/src/tidy/counts.rs";
 const BUDGETS: &[(&str, usize, &str)] = &[
     (
         "core",
-        8450,
+        8500,
         "the words of all crates, their checks and errors; URLs of checkpoints; the table of what each training mode can do; the tree of queues",
     ),
     ("des", 2000, "an engine that knows no domain"),

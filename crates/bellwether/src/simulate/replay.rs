@@ -12,8 +12,8 @@ use bellwether_serve::replay;
 mod foresight;
 mod simulated;
 
+pub use bellwether_core::outlook::Coverage;
 pub use bellwether_serve::replay::{Compacted, Compared, Difference, Given, Recorded};
-pub use foresight::Foresight;
 pub use simulated::{JobTimes, Simulated};
 
 /// A ledger, replayed.
@@ -86,12 +86,13 @@ impl Replay {
         Ok(Replay { recorded, decisions, policy, simulated })
     }
 
-    /// How often a job of the ledger in the file `path` started when its daemon would have foreseen it.
+    /// Of the jobs of the ledger in the file `path` that waited after a decision: how many started within the first
+    /// interval that the daemon foresaw, or would have foreseen.
     ///
     /// # Errors
     ///
     /// Returns [`ReplayError::Ledger`].
-    pub fn foresight(path: &Path, registry: &Registry) -> Result<Foresight, ReplayError> {
+    pub fn foresight(path: &Path, registry: &Registry) -> Result<Coverage, ReplayError> {
         foresight::foresight(path, registry).map_err(ReplayError::Ledger)
     }
 

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use bellwether_core::cluster::{JobId, JobView};
 use bellwether_core::outlook::{self, Expected};
+use bellwether_core::queue::DEFAULT_QUEUE;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::Engine;
@@ -139,10 +140,11 @@ fn outlooks(state: &State, expected: &BTreeMap<JobId, Expected>) -> BTreeMap<Job
     let mut line: Vec<(f64, JobId)> = there.iter().filter_map(waits).collect();
     line.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
     let mut places = BTreeMap::new();
-    let mut last: BTreeMap<Option<&String>, Vec<String>> = BTreeMap::new();
+    let mut last: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (place, (_, job)) in line.iter().enumerate() {
         let Some(record) = state.jobs.get(job) else { continue };
-        let names = last.entry(record.submitted.queue.as_ref()).or_default();
+        let queue = record.submitted.queue.as_deref().unwrap_or(DEFAULT_QUEUE);
+        let names = last.entry(queue).or_default();
         places.insert(*job, (place as u32, names.clone()));
         if names.len() == NAMES {
             names.remove(0);
@@ -175,16 +177,16 @@ fn is_news(before: &JobOutlook, after: &JobOutlook, now_s: f64) -> bool {
         (Some(before), Some(after)) => (after - before).abs() > CHANGE_S.max(CHANGE * (after - now_s).abs()),
         (before, after) => before.is_some() != after.is_some(),
     };
-    let times_moved = |before: Option<Times>, after: Option<Times>| match (before, after) {
-        (Some(before), Some(after)) => {
-            moved(Some(before.low_s), Some(after.low_s))
-                || moved(before.middle_s, after.middle_s)
-                || moved(before.high_s, after.high_s)
-        }
-        (before, after) => before.is_some() != after.is_some(),
+    let times = |times: Option<Times>| {
+        let times = times.as_ref();
+        [
+            times.map(|times| times.low_s),
+            times.and_then(|times| times.middle_s),
+            times.and_then(|it| it.high_s),
+        ]
     };
-    let said = |outlook: &JobOutlook| (outlook.waits_for.clone(), outlook.ahead, outlook.ahead_names.clone());
-    said(before) != said(after)
-        || times_moved(before.start, after.start)
-        || times_moved(before.end, after.end)
+    let all = |outlook: &JobOutlook| times(outlook.start).into_iter().chain(times(outlook.end));
+    before.waits_for != after.waits_for
+        || (before.ahead, &before.ahead_names) != (after.ahead, &after.ahead_names)
+        || all(before).zip(all(after)).any(|(before, after)| moved(before, after))
 }

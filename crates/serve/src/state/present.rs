@@ -21,13 +21,7 @@ const TOGETHER_S: f64 = 1.0;
 impl State {
     /// The question of what becomes of the jobs from `now_s` on.
     pub fn question(&self, now_s: f64) -> Question {
-        let mut view = self.view.clone();
-        // What a job with processes has done since the last moment is taken to go on as it did.
-        view.jobs.values_mut().for_each(|seen| {
-            (seen.done, seen.remaining) = (seen.done(now_s), seen.remaining(now_s));
-            seen.progress_s = seen.progress_s.max(now_s);
-        });
-        let present = Present { now_s, view, past: self.past(now_s) };
+        let present = Present { now_s, view: self.view.clone(), past: self.past(now_s) };
         Question { present, belief: self.belief.as_of_now(), deciding: self.deciding() }
     }
 

@@ -67,8 +67,13 @@ impl Queues {
         }
     }
 
+    /// What the jobs of a queue, and of those below it, hold of a type by the last decision.
+    pub fn held_of(&self, queue: usize, kind: usize) -> u32 {
+        self.held.get(queue).and_then(|kinds| kinds.get(kind)).copied().unwrap_or(0)
+    }
+
     /// A job of a queue that is not there any more is in the default one.
-    fn queue_of(&self, seen: &JobView) -> Option<usize> {
+    pub(super) fn queue_of(&self, seen: &JobView) -> Option<usize> {
         let queue = self.tree.of_job(seen.job.queue.as_deref());
         queue.or_else(|_| self.tree.of_job(None)).ok()
     }

@@ -1,6 +1,7 @@
 //! Why a job waits, in a sentence: what it lacks now, by the last decision.
 
 use bellwether_core::cluster::JobView;
+use bellwether_core::words::count;
 
 use super::State;
 
@@ -26,11 +27,8 @@ impl State {
                     queues.tree.limits(name, view.devices_with_down(kind))
                 })
                 .collect();
-            let held = |at: usize, kind: usize| {
-                queues.held.get(at).and_then(|kinds| kinds.get(kind)).copied().unwrap_or(0)
-            };
             let room = |queue: usize, kind: usize| {
-                let room = |at: usize| (limits[kind][at].saturating_sub(held(at, kind)), at);
+                let room = |at: usize| (limits[kind][at].saturating_sub(queues.held_of(at, kind)), at);
                 queues.tree.path(queue).map(room).min_by_key(|(room, _)| *room).unwrap_or((u32::MAX, queue))
             };
             let of_queue = |queue: usize| (0..limits.len()).map(|kind| room(queue, kind)).collect();
@@ -50,7 +48,7 @@ impl Waiting<'_> {
         let kinds = || (0..self.up.len()).filter(|kind| job.accepts(*kind as u16));
         let most = |of: &[u32]| kinds().map(|kind| of[kind]).max().unwrap_or(0);
         let of_one_type = if self.up.len() > 1 { " of one type" } else { "" };
-        let needs = format!("it needs {}{of_one_type}", slots(needed));
+        let needs = format!("it needs {}{of_one_type}", count(needed as usize, "slot"));
         let up = most(&self.up);
         if up < needed {
             return format!("{needs}, and the nodes that are up have {up}");
@@ -60,17 +58,18 @@ impl Waiting<'_> {
         }
         match most(&self.free) {
             0 => format!("{needs}, and none is free"),
-            free if free < needed => format!("{needs}, and {} free", are(free)),
-            1 => format!("1 slot is free, and `{}` lets it wait", self.state.policy),
-            free => format!("{free} slots are free, and `{}` lets it wait", self.state.policy),
+            free if free < needed => format!("{needs}, and {free} {} free", is(free)),
+            free => {
+                let slots = count(free as usize, "slot");
+                format!("{slots} {} free, and `{}` lets it wait", is(free), self.state.policy)
+            }
         }
     }
 
     /// Whether its queue may not hold as many more.
     fn limit(&self, seen: &JobView, needs: &str) -> Option<String> {
         let queues = self.state.queues.as_ref()?;
-        let queue =
-            queues.tree.of_job(seen.job.queue.as_deref()).or_else(|_| queues.tree.of_job(None)).ok()?;
+        let queue = queues.queue_of(seen)?;
         let kinds = (0..self.up.len()).filter(|kind| seen.job.accepts(*kind as u16));
         let (room, at) = kinds.map(|kind| self.rooms[queue][kind]).max_by_key(|(room, _)| *room)?;
         let name = &queues.tree.queues()[at].name;
@@ -81,10 +80,6 @@ impl Waiting<'_> {
     }
 }
 
-fn slots(count: u32) -> String {
-    if count == 1 { "1 slot".into() } else { format!("{count} slots") }
-}
-
-fn are(count: u32) -> String {
-    if count == 1 { "1 is".into() } else { format!("{count} are") }
+fn is(number: u32) -> &'static str {
+    if number == 1 { "is" } else { "are" }
 }

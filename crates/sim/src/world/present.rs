@@ -7,6 +7,18 @@ use bellwether_core::prediction::StepModel;
 use super::{Scenario, Truth, World};
 use crate::trace::Entry;
 
+/// What is true of jobs, and not known.
+#[derive(Debug, Clone, Default)]
+pub struct Fate {
+    /// The work that each job that is there still does.
+    pub rests: Vec<f64>,
+    /// The part of its work that each job does that comes; empty where the scenario's law says that.
+    pub parts: Vec<f64>,
+    /// Seconds without progress that the next start of each of all these jobs costs; empty where the scenario says
+    /// that.
+    pub starts_s: Vec<f64>,
+}
+
 /// The jobs that were there when a world began.
 #[derive(Debug, Default)]
 pub(super) struct Present {
@@ -16,11 +28,8 @@ pub(super) struct Present {
     left: u32,
     /// Whether a policy was not asked yet.
     pub(super) begins: bool,
-    /// Whether nothing more will happen to them.
-    pub(super) is_all: bool,
-    /// Of each job, those that come later included, the seconds without progress that its next start costs; empty where
-    /// the scenario says that.
-    pub(super) starts_s: Vec<f64>,
+    /// What is true of them, and of those that come.
+    fate: Fate,
 }
 
 impl Present {
@@ -28,26 +37,20 @@ impl Present {
         self.left -= u32::from(id.0 < self.jobs);
     }
 
+    /// The part of its work that a job does that has come, where it is said.
+    pub(super) fn part(&self, id: JobId) -> Option<f64> {
+        self.fate.parts.get((id.0 - self.jobs) as usize).copied()
+    }
+
     /// What the next start of a job costs, where it is said.
     pub(super) fn start_s(&self, id: JobId) -> Option<f64> {
-        self.starts_s.get(id.0 as usize).copied()
+        self.fate.starts_s.get(id.0 as usize).copied()
     }
 
     /// Whether there were some, and all have ended.
     pub(super) fn are_over(&self) -> bool {
         self.jobs > 0 && self.left == 0
     }
-}
-
-/// What is true of jobs, and not known.
-#[derive(Debug, Clone, Default)]
-pub struct Fate {
-    /// The work that each job that is there still does.
-    pub rests: Vec<f64>,
-    /// The part of its work that each job does that comes.
-    pub parts: Vec<f64>,
-    /// Seconds without progress that the next start of each of all these jobs costs.
-    pub starts_s: Vec<f64>,
 }
 
 impl<'a> World<'a> {
@@ -64,27 +67,27 @@ impl<'a> World<'a> {
     pub fn going_on(
         (now_s, view): (f64, ClusterView),
         entries: &'a [Entry],
-        Fate { rests, parts, starts_s }: Fate,
+        fate: Fate,
         truth: &'a dyn StepModel,
         scenario: &'a Scenario,
     ) -> Result<World<'a>, Fault> {
         let jobs = view.jobs.len() as u32;
-        assert_eq!(rests.len(), jobs as usize, "each job that is there has work left");
+        assert_eq!(fate.rests.len(), jobs as usize, "each job that is there has work left");
         assert!(view.jobs.keys().copied().eq((0..jobs).map(JobId)), "jobs are numbered from 0 on");
         let mut world = World::empty(now_s, entries, truth, scenario);
-        (world.view, world.parts) = (view, parts);
-        world.present = Present { jobs, left: jobs, begins: true, is_all: false, starts_s };
+        world.view = view;
         world.recording.make_room(jobs as usize);
-        for (id, rest) in (0..jobs).map(JobId).zip(rests) {
-            world.take_over(id, rest)?;
+        for (id, rest) in (0..jobs).map(JobId).zip(&fate.rests) {
+            world.take_over(id, *rest)?;
         }
+        world.present = Present { jobs, left: jobs, begins: true, fate };
         world.share_links()?;
         Ok(world)
     }
 
     /// Until when all that happens is known, in seconds: for ever where the world was not left before its end.
     pub fn reach_s(&self) -> f64 {
-        if self.present.is_all { f64::INFINITY } else { self.now_s }
+        if self.is_over { f64::INFINITY } else { self.now_s }
     }
 
     /// A job goes on with what it holds, or waits on.

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use bellwether_core::cluster::{Allocation, ClusterView, JobId, JobView, Node, NodeId, Share};
-use bellwether_core::outlook::{Expected, Past, Present, Times};
+use bellwether_core::cluster::{Allocation, ClusterView, Job, JobId, JobView, Node, NodeId, Share};
+use bellwether_core::outlook::{Coverage, Expected, Past, Present, Times};
 use bellwether_core::policy::{Decision, Policy, PolicyInput};
 use bellwether_core::prediction::{
     Bottleneck, Configuration, JobDescription, PredictError, Prediction, StepModel, Validity,
@@ -95,8 +95,8 @@ fn ahead(present: &Present, policy: &str) -> BTreeMap<JobId, Expected> {
 
 /// Of jobs that waited for their first start at one moment of each day: how many there were, and how many of them
 /// started within the interval.
-fn coverage(policy: &str, days: u64) -> (u32, u32) {
-    let (mut all, mut within) = (0, 0);
+fn coverage(policy: &str, days: u64) -> Coverage {
+    let mut coverage = Coverage::default();
     for number in 0..days {
         let entries = day(number);
         let truth = Speeds { day: Some(number), deviation: DEVIATION };
@@ -117,30 +117,27 @@ fn coverage(policy: &str, days: u64) -> (u32, u32) {
             let Some(start_s) = recording.jobs[id.0 as usize].start_s.filter(|s| *s >= at_s) else {
                 continue;
             };
-            all += 1;
-            within += u32::from((low_s..=high_s).contains(&start_s));
+            coverage.count((low_s, high_s), start_s);
         }
     }
-    (all, within)
+    coverage
 }
 
 #[test]
 fn nine_starts_of_ten_lie_in_their_interval() {
     let days = std::env::var("BELLWETHER_DAYS").map_or(200, |days| days.parse().unwrap());
     for policy in ["fifo", "srtf", "fair"] {
-        let (all, within) = coverage(policy, days);
-        let share = f64::from(within) / f64::from(all);
+        let coverage = coverage(policy, days);
+        let (Coverage { all, within, .. }, share) = (coverage, coverage.share());
         println!("{policy}: {days} days, {within} of {all} starts within the interval ({share:.3})");
-        assert!(all > days as u32 / 2, "{all}");
+        assert!(all > days / 2, "{all}");
         assert!((0.85..=0.95).contains(&share), "{policy}: {share}");
     }
 }
 
 fn job(id: u32, devices: u32, work: f64) -> (JobId, JobView) {
-    let mut job = (*day(1)[0].job).clone();
-    job.description = JobDescription { name: format!("job-{id}"), model: "m".into(), batch: 1, devices };
-    (job.min_devices, job.max_devices, job.arrival_s) = (devices, devices, 0.0);
-    (JobId(id), JobView::waiting(job.into(), 0.0, Some(work)))
+    let description = JobDescription { name: format!("job-{id}"), model: "m".into(), batch: 1, devices };
+    (JobId(id), JobView::waiting(Job::rigid(description, 0.0).into(), 0.0, Some(work)))
 }
 
 fn running(view: &mut ClusterView, id: u32, since_s: f64) {

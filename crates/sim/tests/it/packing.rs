@@ -49,21 +49,7 @@ impl<F: Fn(u64, u64) -> Option<f64>> StepModel for Kept<F> {
 /// A job of a kind on this many devices.
 fn job(row: usize, arrival_s: f64, kind: u64, devices: u32, seconds: f64) -> Entry {
     let description = JobDescription { name: row.to_string(), model: "m".into(), batch: kind, devices };
-    let (min_devices, max_devices) = (devices, devices);
-    let job = Job {
-        description,
-        arrival_s,
-        min_devices,
-        max_devices,
-        device_types: Vec::new(),
-        weight: 1.0,
-        deadline_s: None,
-        adaptive_batch: false,
-        ways: Vec::new(),
-        switch: None,
-        workers: None,
-        queue: None,
-    };
+    let job = Job::rigid(description, arrival_s);
     Entry { job: Arc::new(job), work: seconds, is_duration: true, row }
 }
 

@@ -42,20 +42,9 @@ fn entries(applications: &Applications) -> Vec<Entry> {
     let entry = |row: usize| {
         let (model, batch) = [("bert", 12), ("cifar10", 128)][row % 2];
         let description = JobDescription { name: row.to_string(), model: model.into(), batch, devices: 2 };
-        let job = Job {
-            description,
-            arrival_s: 120.0 * row as f64,
-            min_devices: 1,
-            max_devices: 16,
-            device_types: Vec::new(),
-            weight: 1.0,
-            deadline_s: None,
-            adaptive_batch: true,
-            ways: Vec::new(),
-            switch: None,
-            workers: None,
-            queue: None,
-        };
+        let arrival_s = 120.0 * row as f64;
+        let limits = Job { min_devices: 1, max_devices: 16, ..Job::rigid(description, arrival_s) };
+        let job = Job { adaptive_batch: true, ..limits };
         Entry {
             job: Arc::new(job),
             work: 0.2 * applications.work(model, batch).expect("it is there"),

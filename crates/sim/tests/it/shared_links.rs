@@ -29,20 +29,7 @@ impl StepModel for Exchanging {
 fn job(row: usize, arrival_s: f64, (min_devices, max_devices): (u32, u32), work: f64) -> Entry {
     let description =
         JobDescription { name: row.to_string(), model: "m".into(), batch: 64, devices: min_devices };
-    let job = Job {
-        description,
-        arrival_s,
-        min_devices,
-        max_devices,
-        device_types: Vec::new(),
-        weight: 1.0,
-        deadline_s: None,
-        adaptive_batch: false,
-        ways: Vec::new(),
-        switch: None,
-        workers: None,
-        queue: None,
-    };
+    let job = Job { max_devices, ..Job::rigid(description, arrival_s) };
     Entry { job: Arc::new(job), work, is_duration: false, row }
 }
 

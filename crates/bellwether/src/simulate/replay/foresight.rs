@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use bellwether_core::cluster::JobId;
-use bellwether_core::outlook::Times;
+use bellwether_core::outlook::{Coverage, Times};
 use bellwether_sched::registry::Registry;
 use bellwether_serve::ledger::{self, Entry};
 use bellwether_serve::outlook::Outlook as _;
@@ -13,20 +13,9 @@ use bellwether_serve::state::State;
 
 use crate::serve::Simulated;
 
-/// Of the jobs that waited after a decision and started later: when they started, beside the first interval that was
-/// foreseen for it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Foresight {
-    /// All of them.
-    pub starts: u64,
-    /// Those within the interval, which is meant to hold nine of ten.
-    pub within: u64,
-    /// Those before it.
-    pub early: u64,
-}
-
-/// Looks ahead wherever a ledger's jobs waited for whom nothing was foreseen yet.
-pub(super) fn foresight(path: &Path, registry: &Registry) -> io::Result<Foresight> {
+/// Looks ahead wherever jobs of a ledger waited of which nothing was foreseen yet, and says when they started, beside
+/// the interval.
+pub(super) fn foresight(path: &Path, registry: &Registry) -> io::Result<Coverage> {
     let mut state = None;
     let mut outlook = Simulated { registry: registry.clone() };
     let mut foreseen: BTreeMap<JobId, Times> = BTreeMap::new();
@@ -46,13 +35,12 @@ pub(super) fn foresight(path: &Path, registry: &Registry) -> io::Result<Foresigh
         }
         Ok(())
     })?;
-    let mut foresight = Foresight::default();
+    let mut coverage = Coverage::default();
     for (id, Times { low_s, high_s, .. }) in foreseen {
         let record = state.as_ref().and_then(|state| state.jobs.get(&id));
-        let Some(start_s) = record.and_then(|record| record.started_s) else { continue };
-        foresight.starts += 1;
-        foresight.within += u64::from((low_s..=high_s).contains(&start_s));
-        foresight.early += u64::from(start_s < low_s);
+        if let Some(start_s) = record.and_then(|record| record.started_s) {
+            coverage.count((low_s, high_s), start_s);
+        }
     }
-    Ok(foresight)
+    Ok(coverage)
 }

@@ -17,7 +17,7 @@ pub(super) fn queue_of(state: &State, record: &Record) -> Option<String> {
 /// All queues, one after the queue above it.
 pub(super) fn queues(state: &State, tally: &Tally) -> Vec<QueueState> {
     let Some(queues) = &state.queues else { return Vec::new() };
-    let Queues { tree, history, held, .. } = queues;
+    let Queues { tree, history, .. } = queues;
     let view = &state.view;
     let by_kind: Vec<(Vec<u32>, Vec<u32>)> = (0..view.device_types.len() as u16)
         .map(|kind| {
@@ -31,7 +31,7 @@ pub(super) fn queues(state: &State, tally: &Tally) -> Vec<QueueState> {
             device_type: view.device_types[kind].clone(),
             guaranteed: guarantees[at],
             limit: Some(limits[at]).filter(|limit| *limit < u32::MAX),
-            held: held.get(at).and_then(|kinds| kinds.get(kind)).copied().unwrap_or(0),
+            held: queues.held_of(at, kind),
         })
     };
     let mut jobs: Vec<Counts> = vec![BTreeMap::new(); tree.queues().len()];

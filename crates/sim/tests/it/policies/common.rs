@@ -74,20 +74,7 @@ pub(crate) fn cluster(nodes: u32, devices: u32) -> ClusterView {
 /// A job that takes `devices` devices for `seconds` seconds.
 pub(crate) fn rigid(row: usize, arrival_s: f64, devices: u32, seconds: f64) -> Entry {
     let description = JobDescription { name: row.to_string(), model: String::new(), batch: 1, devices };
-    let job = Job {
-        description,
-        arrival_s,
-        min_devices: devices,
-        max_devices: devices,
-        device_types: Vec::new(),
-        weight: 1.0,
-        deadline_s: None,
-        adaptive_batch: false,
-        ways: Vec::new(),
-        switch: None,
-        workers: None,
-        queue: None,
-    };
+    let job = Job::rigid(description, arrival_s);
     Entry { job: Arc::new(job), work: seconds, is_duration: true, row }
 }
 

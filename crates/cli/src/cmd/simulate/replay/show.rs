@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use bellwether::simulate::replay::{Compared, Difference, Foresight, Given, JobTimes, Replay};
+use bellwether::simulate::replay::{Compared, Coverage, Difference, Given, JobTimes, Replay};
 use bellwether_core::cluster::JobId;
 use bellwether_render::csv::{Csv, cell};
 use bellwether_render::duration::{brief, column};
@@ -15,13 +15,13 @@ use crate::options::TableFormat;
 /// Allocations before and after the first that differs that are shown.
 const AROUND: usize = 3;
 
-pub(super) fn render(replay: &Replay, foresight: Option<Foresight>, format: TableFormat) -> String {
+pub(super) fn render(replay: &Replay, foresight: Option<Coverage>, format: TableFormat) -> String {
     match format {
         TableFormat::Table => table(replay) + &foresight.map_or_else(String::new, told),
         TableFormat::Json => {
             let mut value = value(replay);
-            if let Some(Foresight { starts, within, early }) = foresight {
-                value["outlook"] = json!({ "starts": starts, "within": within, "early": early });
+            if let Some(Coverage { all, within, early }) = foresight {
+                value["outlook"] = json!({ "starts": all, "within": within, "early": early });
             }
             render::json(&value)
         }
@@ -29,10 +29,11 @@ pub(super) fn render(replay: &Replay, foresight: Option<Foresight>, format: Tabl
     }
 }
 
-fn told(Foresight { starts, within, early }: Foresight) -> String {
-    let late = starts - within - early;
+fn told(foresight: Coverage) -> String {
+    let Coverage { all, within, early } = foresight;
+    let late = foresight.late();
     format!(
-        "\noutlook: {within} of {starts} starts within the interval that is meant to hold 90 %, {early} before it, \
+        "\noutlook: {within} of {all} starts within the interval that is meant to hold 90 %, {early} before it, \
          {late} after it"
     )
 }
