@@ -36,10 +36,26 @@ use account::Standing;
 use draft::Draft;
 pub use history::History;
 use leaf::Leaf;
+use reclaim::Lent;
 use rights::Rights;
 
-/// A policy is asked no more often than this for one decision.
-const ASKS_MAX: u32 = 4;
+/// What queues are entitled to stays as it was when a round of a decision began. Otherwise they would push each other
+/// from type to type: jobs that lose devices of one want those of another, and jobs that lose these want the first. The
+/// last round is for guarantees that these jobs have elsewhere: what is held within one is not taken back, so it ends.
+const ROUNDS: [Round; 3] = [
+    Round { deals_surplus: true, asks_max: 4 },
+    Round { deals_surplus: true, asks_max: 6 },
+    Round { deals_surplus: false, asks_max: 12 },
+];
+
+/// A part of a decision.
+#[derive(Debug, Clone, Copy)]
+struct Round {
+    /// Whether queues may claim their part of what no guarantee needs.
+    deals_surplus: bool,
+    /// A policy is asked no more often than this, earlier rounds included.
+    asks_max: u32,
+}
 
 /// After this many seconds a decision goes on in which a policy was asked most often and could use more.
 const AGAIN_S: f64 = 1.0;
@@ -146,10 +162,15 @@ impl WithQueues {
         }
     }
 
-    /// Where each queue stands, by the jobs that are there now.
-    fn weigh(&mut self, view: &ClusterView) {
+    /// What each queue is entitled to, by the jobs that are there now.
+    fn entitle(&mut self, view: &ClusterView, round: Round) {
         let kinds = 0..view.device_types.len();
-        self.rights = kinds.clone().map(|kind| self.rights_to(view, kind)).collect();
+        self.rights = kinds.map(|kind| self.rights_to(view, kind, round)).collect();
+    }
+
+    /// Where each queue stands.
+    fn weigh(&mut self) {
+        let kinds = 0..self.rights.len();
         self.idle = vec![0; kinds.len()];
         for node in self.nodes.iter().filter(|node| node.up) {
             self.idle[usize::from(node.device_type)] += node.free;
@@ -157,7 +178,7 @@ impl WithQueues {
         self.claims = kinds.map(|kind| self.claims_to(kind)).collect();
     }
 
-    fn rights_to(&self, view: &ClusterView, kind: usize) -> Rights {
+    fn rights_to(&self, view: &ClusterView, kind: usize, round: Round) -> Rights {
         let name = &view.device_types[kind];
         let up = view.devices(Some(kind as u16));
         let whole = view.devices_with_down(kind as u16);
@@ -169,7 +190,7 @@ impl WithQueues {
             let holds = leaf(queue).held.get(kind).is_some_and(|held| *held >= width);
             (!holds, self.history.place(&self.tree, queue))
         };
-        Rights::new(&self.tree, bounds, up, demand, widest, order)
+        Rights::new(&self.tree, bounds, (up, round.deals_surplus), demand, widest, order)
     }
 
     /// By leaf, devices of a type that it lacks of what it is entitled to, as far as they are free or lent.
@@ -181,24 +202,40 @@ impl WithQueues {
             if lacks == 0 {
                 return 0;
             }
-            let lent: u32 = self.lent(leaf, kind, lacks).iter().sum();
-            lacks.min(self.idle[kind].min(self.headroom(leaf, kind)) + lent)
+            let free = self.idle[kind].min(self.headroom(leaf, kind)).min(lacks);
+            let lent: u32 = self.lent(leaf, kind, lacks, free).iter().map(|lent| lent.excess).sum();
+            lacks.min(free + lent)
         };
         (0..self.leaves.len()).map(claim).collect()
     }
 
-    /// By leaf, devices of a type that `leaf` may claim back, when it lacks this many. Where a queue above it holds as
-    /// many as its limit allows, these are only those of queues below that one.
-    fn lent(&self, leaf: usize, kind: usize, lacks: u32) -> Vec<u32> {
+    /// By leaf, what `leaf` may claim back of a type, when it lacks this many devices and `free` of them are free.
+    /// Where a queue above has room for fewer, the others have to come from below it.
+    fn lent(&self, leaf: usize, kind: usize, lacks: u32, free: u32) -> Vec<Lent> {
+        let path: Vec<usize> = self.tree.path(self.leaves[leaf].queue).collect();
         let room = |at: &usize| self.rights[kind].limit[*at].saturating_sub(self.held(*at, kind));
-        let full = self.tree.path(self.leaves[leaf].queue).find(|at| room(at) < lacks);
-        let excess = |other: usize| {
-            let own = &self.leaves[other];
-            let is_below = |above| self.tree.path(own.queue).any(|at| at == above);
-            let lends = other != leaf && full.is_none_or(is_below);
-            if lends { own.held[kind].saturating_sub(self.rights[kind].entitled[own.queue]) } else { 0 }
+        let mut rooms: Vec<u32> = path.iter().map(|at| room(at).saturating_sub(free)).collect();
+        // How many of the queues on the path another leaf is not below: what it gives is new to them.
+        let outside = |other: usize| {
+            let is_above = |at: &usize| self.tree.path(self.leaves[other].queue).any(|above| above == *at);
+            path.iter().position(is_above).unwrap_or(path.len())
         };
-        (0..self.leaves.len()).map(excess).collect()
+        let others = (0..self.leaves.len()).filter(|other| *other != leaf);
+        let mut others: Vec<(usize, usize)> = others.map(|other| (outside(other), other)).collect();
+        others.sort_unstable();
+        let mut lent = vec![Lent::default(); self.leaves.len()];
+        for (outside, other) in others {
+            let own = &self.leaves[other];
+            let excess = own.held[kind].saturating_sub(self.rights[kind].entitled[own.queue]);
+            let room = rooms[..outside].iter().copied().min().unwrap_or(u32::MAX);
+            lent[other] = Lent { excess, most: u32::MAX, turn: 0 };
+            if room < lacks.saturating_sub(free) {
+                let most = excess.min(room);
+                lent[other] = Lent { excess: most, most, turn: outside };
+                rooms[..outside].iter_mut().for_each(|room| *room -= most);
+            }
+        }
+        lent
     }
 
     /// Devices of a type that a leaf may hold beyond those that it holds, by its limit and those above it.
@@ -232,8 +269,9 @@ impl WithQueues {
     }
 
     /// The leaf that is asked next: one that has a claim before others, then one that had less of late.
-    fn next(&self) -> Option<usize> {
-        let open = (0..self.leaves.len()).filter(|at| self.leaves[*at].asked < ASKS_MAX && self.is_open(*at));
+    fn next(&self, round: Round) -> Option<usize> {
+        let may_ask = |at: &usize| self.leaves[*at].asked < round.asks_max && self.is_open(*at);
+        let open = (0..self.leaves.len()).filter(may_ask);
         open.min_by_key(|at| {
             let claims = self.claims.iter().any(|claims| claims[*at] > 0);
             (!claims, self.history.place(&self.tree, self.leaves[*at].queue))
@@ -315,10 +353,21 @@ impl Policy for WithQueues {
         self.history.follow(input.now_s, self.tree.half_life_s, |queue| held[queue]);
         let mut draft = Draft::default();
         self.follow(input, &mut draft);
-        loop {
-            self.weigh(input.view);
-            let Some(leaf) = self.next() else { break };
-            self.ask(leaf, input, &mut draft);
+        for round in ROUNDS {
+            self.entitle(input.view, round);
+            self.weigh();
+            let mut is_settled = true;
+            while let Some(leaf) = self.next(round) {
+                self.ask(leaf, input, &mut draft);
+                if !round.deals_surplus {
+                    self.entitle(input.view, round);
+                }
+                self.weigh();
+                is_settled = false;
+            }
+            if is_settled {
+                break;
+            }
         }
         let is_unfinished = (0..self.leaves.len()).any(|leaf| self.is_open(leaf));
         let again_s = is_unfinished.then(|| (input.now_s + AGAIN_S).max(input.now_s.next_up()));

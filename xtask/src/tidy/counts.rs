@@ -25,7 +25,7 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ("numerics", 2500, "fits, searches, matrices and programs that know no domain"),
     ("model", 24200, "a model per file, specified in its header; examples that choose beliefs"),
     ("federation", 9000, "federations: queues that overflow, games, and the answers of both"),
-    ("sched", 16500, "a policy per file; queues around them; planner, programs, control of one run"),
+    ("sched", 16600, "a policy per file; queues around them; planner, programs, control of one run"),
     (
         "sim",
         6800,

@@ -5,7 +5,7 @@ use bellwether_core::policy::{Action, PolicyInput};
 
 use super::draft::Draft;
 use super::rights::Rights;
-use super::{WithQueues, reclaim, stopped};
+use super::{ROUNDS, WithQueues, reclaim, stopped};
 
 impl WithQueues {
     /// Takes in what happened since the last decision.
@@ -15,7 +15,8 @@ impl WithQueues {
         let is_first = !std::mem::replace(&mut self.begun, true);
         // Where nothing happened and no policy wanted to be asked, all are.
         if is_first {
-            self.weigh(view);
+            self.entitle(view, ROUNDS[0]);
+            self.weigh();
             for place in 0..self.leaves.len() {
                 let limits = self.limits(self.leaves[place].queue);
                 self.leaves[place].begin(view, limits);
@@ -46,7 +47,8 @@ impl WithQueues {
                 moved = true;
             }
         }
-        self.weigh(view);
+        self.entitle(view, ROUNDS[0]);
+        self.weigh();
         if is_first || moved {
             self.enforce_limits(input, draft);
         }

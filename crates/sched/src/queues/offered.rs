@@ -19,7 +19,7 @@ impl WithQueues {
             let (claim, free) = (self.claims[kind][leaf], self.free(leaf, kind));
             self.choose(leaf, kind, free, &mut offered);
             if claim > free {
-                let lent = self.lent(leaf, kind, claim);
+                let lent = self.lent(leaf, kind, claim, free);
                 offers.extend(reclaim::offers(&self.leaves, view, kind as u16, claim - free, lent));
             }
         }

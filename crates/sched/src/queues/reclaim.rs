@@ -25,57 +25,71 @@ pub(super) struct Offer {
     pub(super) stops: bool,
 }
 
-/// Devices of one type, `needed` of them if there are as many, that leaves hold beyond `excess` (by leaf).
+/// What a leaf has to give.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Lent {
+    /// Devices that it holds beyond what it is entitled to.
+    pub(super) excess: u32,
+    /// The most that a job may give which stops, though it holds more.
+    pub(super) most: u32,
+    /// Lower ones give first: who is below a queue that is full makes room in it for others.
+    pub(super) turn: usize,
+}
+
+/// Devices of one type, `needed` of them if there are as many, that leaves have lent (by leaf).
 pub(super) fn offers(
     leaves: &[Leaf],
     view: &ClusterView,
     kind: u16,
     mut needed: u32,
-    mut excess: Vec<u32>,
+    mut lent: Vec<Lent>,
 ) -> Vec<Offer> {
     let mut offers: Vec<Offer> = Vec::new();
-    let over = |excess: &[u32]| (0..leaves.len()).filter(|leaf| excess[*leaf] > 0).collect::<Vec<_>>();
+    let over = |lent: &[Lent]| (0..leaves.len()).filter(|leaf| lent[*leaf].excess > 0).collect::<Vec<_>>();
     let running = |leaf: usize| {
         let jobs = leaves[leaf].view.jobs.iter().filter(|(_, seen)| of_kind(view, seen, kind) > 0);
         jobs.map(move |(&id, seen)| (leaf, id, seen))
     };
-    let mut elastic: Vec<_> = over(&excess).into_iter().flat_map(running).collect();
+    let mut elastic: Vec<_> = over(&lent).into_iter().flat_map(running).collect();
     elastic.retain(|(leaf, _, seen)| {
         seen.beside.is_none() && seen.allocation.devices() > leaves[*leaf].least(&seen.job)
     });
     elastic.sort_by_key(|(_, id, seen)| Reverse((bits(seen.allocated_s), *id)));
     for (leaf, job, seen) in elastic {
         let more = seen.allocation.devices() - leaves[leaf].least(&seen.job);
-        let devices = more.min(needed).min(excess[leaf]);
+        let devices = more.min(needed).min(lent[leaf].excess);
         if devices > 0 {
             let shares = smallest_first(view, seen, kind, devices);
             needed -= devices;
-            excess[leaf] -= devices;
+            lent[leaf].excess -= devices;
+            lent[leaf].most -= devices;
             offers.push(Offer { leaf, job, shares, stops: false });
         }
     }
-    let mut all: Vec<_> = over(&excess).into_iter().flat_map(running).collect();
+    let mut all: Vec<_> = over(&lent).into_iter().flat_map(running).collect();
     all.retain(|(_, id, seen)| seen.beside.is_none_or(|other| *id < other));
     all.sort_by_key(|(_, id, seen)| Reverse((seen.started_s.map_or(0, bits), *id)));
     for (leaf, job, seen) in all {
         if needed == 0 {
             break;
         }
-        if excess[leaf] == 0 {
+        if lent[leaf].excess == 0 {
             continue;
         }
         let held = of_kind(view, seen, kind);
         let place = offers.iter().position(|offer| offer.job == job);
         let known: u32 = place.map_or(0, |at| offers[at].shares.iter().map(|share| share.devices).sum());
-        let devices = (held - known).min(needed);
+        let devices = (held - known).min(needed).min(lent[leaf].most);
         let shares = smallest_first(view, seen, kind, known + devices);
         needed -= devices;
-        excess[leaf] = excess[leaf].saturating_sub(held - known);
+        lent[leaf].excess = lent[leaf].excess.saturating_sub(held - known);
+        lent[leaf].most -= devices;
         match place {
             Some(at) => (offers[at].shares, offers[at].stops) = (shares, true),
             None => offers.push(Offer { leaf, job, shares, stops: true }),
         }
     }
+    offers.sort_by_key(|offer| lent[offer.leaf].turn);
     offers
 }
 

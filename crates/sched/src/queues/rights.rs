@@ -24,8 +24,9 @@ pub(super) struct Rights {
 }
 
 impl Rights {
-    /// Deals `up` devices out. `demand` says how many devices the jobs of a leaf can use that run on at most this many
-    /// at least, and `widest` how many the job needs that needs most, of those that need at most this many.
+    /// Deals `up` devices out, or only those that are guaranteed. `demand` says how many devices the jobs of a leaf can
+    /// use that run on at most this many at least, and `widest` how many the job needs that needs most, of those that
+    /// need at most this many.
     ///
     /// A job that needs more than its queue is entitled to is left out: with it the queue would keep devices from
     /// others that it cannot use. Where that is so in several, the one that comes last by `order` leaves its job out
@@ -33,7 +34,7 @@ impl Rights {
     pub(super) fn new(
         tree: &QueueTree,
         (guarantee, limit): (Vec<u32>, Vec<u32>),
-        up: u32,
+        (up, deals_surplus): (u32, bool),
         demand: impl Fn(usize, u32) -> u64,
         widest: impl Fn(usize, u32) -> u32,
         order: impl Fn(usize, u32) -> Order,
@@ -46,7 +47,7 @@ impl Rights {
             widths[leaf] = widest(leaf, most.min(up));
         }
         loop {
-            rights.deal(tree, up, |leaf| demand(leaf, widths[leaf]));
+            rights.deal(tree, (up, deals_surplus), |leaf| demand(leaf, widths[leaf]));
             let is_too_wide = |leaf: &&usize| widths[**leaf] > rights.entitled[**leaf];
             let wide = leaves.iter().filter(is_too_wide);
             let Some(&leaf) = wide.max_by_key(|leaf| order(**leaf, widths[**leaf])) else { return rights };
@@ -54,7 +55,7 @@ impl Rights {
         }
     }
 
-    fn deal(&mut self, tree: &QueueTree, up: u32, demand: impl Fn(usize) -> u64) {
+    fn deal(&mut self, tree: &QueueTree, (up, deals_surplus): (u32, bool), demand: impl Fn(usize) -> u64) {
         let queues = tree.queues();
         let mut wanted = vec![0_u32; queues.len()];
         // Queues come after those above them.
@@ -66,20 +67,32 @@ impl Rights {
             };
             wanted[at] = u32::try_from(sum).unwrap_or(u32::MAX).min(self.limit[at]);
         }
-        self.fill(tree, None, up, &wanted);
+        self.fill(tree, None, (up, deals_surplus), &wanted);
         for at in 0..queues.len() {
-            self.fill(tree, Some(at), self.entitled[at], &wanted);
+            self.fill(tree, Some(at), (self.entitled[at], deals_surplus), &wanted);
         }
     }
 
-    /// Deals `amount` devices out among the queues below one: guarantees first, and the rest by weight.
-    fn fill(&mut self, tree: &QueueTree, parent: Option<usize>, amount: u32, wanted: &[u32]) {
-        let mut open: Vec<usize> = tree.below(parent).collect();
+    /// Deals `amount` devices out among the queues below one: guarantees first, and by weight if the surplus is dealt.
+    fn fill(
+        &mut self,
+        tree: &QueueTree,
+        parent: Option<usize>,
+        (amount, deals_surplus): (u32, bool),
+        wanted: &[u32],
+    ) {
+        let open: Vec<usize> = tree.below(parent).collect();
         let mut left = amount;
         for &at in &open {
             self.entitled[at] = self.guarantee[at].min(wanted[at]).min(left);
             left -= self.entitled[at];
         }
+        if deals_surplus {
+            self.fill_by_weight(tree, open, left, wanted);
+        }
+    }
+
+    fn fill_by_weight(&mut self, tree: &QueueTree, mut open: Vec<usize>, mut left: u32, wanted: &[u32]) {
         loop {
             open.retain(|at| self.entitled[*at] < wanted[*at]);
             let weights: f64 = open.iter().map(|at| tree.queues()[*at].weight).sum();
@@ -132,7 +145,7 @@ mod tests {
             if widths[place(leaf)] <= most { widths[place(leaf)] } else { 0 }
         };
         let order = |leaf: usize, _| (true, vec![(0, leaf)]);
-        let rights = Rights::new(&tree, bounds, 16, demand, widest, order);
+        let rights = Rights::new(&tree, bounds, (16, true), demand, widest, order);
         of.map(|at| rights.entitled[at])
     }
 

@@ -404,3 +404,85 @@ fn jobs_wider_than_their_queue() {
     // The elastic job runs on the 6 devices that its queue may hold, in place of 8.
     assert_eq!(ends, [Some(100.0), None, Some(110.0), Some(13.0), Some(200.0 + 10.0 * 8.0 / 6.0)]);
 }
+
+/// Jobs by their most devices, arrival in seconds, fewest devices, weight, and seconds of work.
+fn jobs(rows: &[(u32, f64, u32, f64, f64)]) -> Vec<Entry> {
+    let job = |(row, &(most, arrival_s, least, weight, seconds))| {
+        let mut entry = rigid(row, arrival_s, most, seconds);
+        let job = Arc::make_mut(&mut entry.job);
+        (job.min_devices, job.weight) = (least, weight);
+        entry
+    };
+    rows.iter().enumerate().map(job).collect()
+}
+
+/// `q0/q1` lacks more than `q0` may hold beside what it holds: it claims all of its sibling, and the rest from outside.
+#[test]
+fn a_limit_above_leaves_room_for_part_of_a_claim() {
+    let tree = r#"
+        queues = [
+            { name = "q0", guarantee = "50%", limit = "75%" },
+            { name = "q0/q1", guarantee = "100%" },
+            { name = "q0/q2" },
+        ]
+    "#;
+    let tree = QueueTree::parse(tree, "test").expect("it is a tree");
+    let entries = [
+        of("q0/q2", rigid(0, 0.0, 3, 900.0)),
+        of("default", rigid(1, 1.0, 1, 900.0)),
+        of("default", rigid(2, 2.0, 4, 900.0)),
+        of("q0/q1", rigid(3, 3.0, 4, 50.0)),
+    ];
+    let notes = notes("fifo_skip", &tree, &entries, cluster(1, 8));
+    assert_eq!(notes[3], (3.0, vec![0, 1, 0, 4], 4));
+}
+
+/// The job outside stops and gives more than it was to give: the sibling gives all the same, or `q0` held too much.
+#[test]
+fn a_sibling_makes_room_before_others_give() {
+    let tree = r#"
+        queues = [
+            { name = "q0", guarantee = "50%", limit = "50%" },
+            { name = "q0/q1", guarantee = "100%" },
+            { name = "q0/q2" },
+        ]
+    "#;
+    let tree = QueueTree::parse(tree, "test").expect("it is a tree");
+    let entries = [
+        of("q0/q2", rigid(0, 0.0, 1, 900.0)),
+        of("default", rigid(1, 1.0, 7, 900.0)),
+        of("q0/q1", rigid(2, 2.0, 4, 50.0)),
+    ];
+    let notes = notes("fifo_skip", &tree, &entries, cluster(1, 8));
+    assert_eq!(notes[2], (2.0, vec![0, 0, 4], 4));
+}
+
+/// Who loses devices of one type wants those of the other, and the queue that has these then wants the first: four
+/// times around, and the job of `q1` was left out.
+#[test]
+fn queues_do_not_push_each_other_from_type_to_type() {
+    let mut entries = jobs(&[
+        (6, 0.0, 1, 1.0, 105.0),
+        (4, 0.0, 4, 1.0, 49.0),
+        (6, 0.0, 1, 1.0, 21.0),
+        (6, 0.0, 1, 1.0, 7.0),
+        (4, 1.0, 4, 1.0, 7.0),
+        (1, 1.0, 1, 1.0, 7.0),
+        (3, 2.0, 1, 1.0, 7.0),
+    ]);
+    let tree = r#"
+        half_life = "5min"
+        queues = [
+            { name = "q0", guarantee = "20%" },
+            { name = "q1", guarantee = "20%", limit = "75%" },
+            { name = "q2", guarantee = "20%", limit = "50%" },
+            { name = "q2/q3", guarantee = "60%", weight = 2 },
+        ]
+    "#;
+    let tree = QueueTree::parse(tree, "test").expect("it is a tree");
+    spread(&mut entries, &tree, 8_309_477_424_726_082_952);
+    let mut view = cluster(2, 8);
+    view.device_types.push("other".into());
+    view.nodes[1].device_type = 1;
+    simulate("hell", &tree, &entries, &Scenario::new(view));
+}
