@@ -45,7 +45,8 @@ pub fn overlap_on_one_processor(
         done_s = (done_s + both_s * own).min(backward_end_s);
         now_s += both_s + left_s;
     }
-    let finish_s = now_s + (backward_end_s - done_s);
+    // Rounding would make it end before the backward pass.
+    let finish_s = (now_s + (backward_end_s - done_s)).max(backward_end_s);
     let exposed_s = finish_s - backward_end_s;
     Ok(Overlap { finish_s, exposed_s, hidden_s: (exchange_s - exposed_s).max(0.0) })
 }
