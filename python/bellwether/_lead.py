@@ -88,6 +88,8 @@ class Lead:
         self._earlier: set[int] = set()
         """Steps whose checkpoints came before this lead did."""
         self._outcome: str | None = None
+        self._has_begun = False
+        """Whether its coordinator has."""
         self._stopped = False
         self._was_alive = False
         self._open: str | None = None
@@ -183,6 +185,9 @@ class Lead:
     def done_with(self, checkpoint: Checkpoint) -> None:
         """Removes what the run kept for the lead only."""
         if checkpoint.path.parent.name == "epochs":
+            # Leaves here if the run has another lead by now, which may want it.
+            while self._hear(0.0):
+                pass
             checkpoint.path.unlink(missing_ok=True)
 
     def parts(self, count: int, steps: int) -> Iterator[tuple[int, Checkpoint]]:
@@ -304,10 +309,10 @@ class Lead:
             )
         return found
 
-    def _hear(self) -> bool:
+    def _hear(self, patience_s: float = _LOOK_S) -> bool:
         """Reads the next event of the run, or looks whether the run still goes on. Whether there was one."""
         alive = self._journal.is_alive()
-        line = self._journal.next(_LOOK_S)
+        line = self._journal.next(patience_s)
         if line is not None:
             self._take(json.loads(line))
         elif self._was_alive and not alive and self._outcome is None:
@@ -319,7 +324,11 @@ class Lead:
         return line is not None
 
     def _take(self, event: dict[str, Any]) -> None:
-        """Notes what an event of the journal tells."""
+        """Notes what an event of the journal tells. Leaves by SystemExit where the run was resumed without this lead."""
+        if event["event"] == "coordinator_started" and event["time_s"] >= self._begin:
+            if self._has_begun:
+                raise SystemExit(1)
+            self._has_begun = True
         if event["event"] == "checkpointed":
             self._seen[int(event["step"])] = self.folder / event["path"]
             if event["time_s"] < self._begin:

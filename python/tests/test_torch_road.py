@@ -48,6 +48,29 @@ class Road(road.Road):
         self.assertEqual(self.digest(), self.plain.digest)
         self.assertIn("epoch 6: accuracy", out)
 
+    def test_a_lead_whose_run_was_resumed_leaves_it_to_the_next_one(self) -> None:
+        """It takes no weights away that the next lead wants, whatever it did when its coordinator was killed."""
+        waits = (
+            "import time\nfrom pathlib import Path\n\ndef wait():\n"
+            "    if Path('hold').exists():\n        Path('hold').rename('held')\n"
+            "        while Path('held').exists():\n            time.sleep(0.05)\n\n"
+        )
+        changes = {
+            "        model.eval()": "        wait()\n        model.eval()",
+            "torch.manual_seed(0)": f"torch.manual_seed(0)\n{waits}",
+        }
+        script = self.variant("waiting.py", changes)
+        (self.state / "hold").touch()
+        arguments = ("run", "--python", self.place.python, str(script), "--workers", "2")
+        first = self.start(*arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self.wait_for("the end of an epoch", (self.state / "held").exists)
+        first.kill()
+        out = self.call("resume", "waiting-1")
+        (self.state / "held").unlink()
+        before, _ = first.communicate(timeout=60)
+        self.assertIn("epoch 4: accuracy", out)
+        self.assertEqual(before.count("accuracy"), 1, before)
+
     def test_servers_reduce_to_the_same_bits_and_nothing_is_corrupt(self) -> None:
         """Parameter servers, and other workers that compute a virtual node again."""
         both = ("--workers", "2", "--steps", "46")
