@@ -40,6 +40,8 @@ pub(super) struct Leaf {
     limits: Vec<u32>,
     /// By type: devices that the policy might have taken when it was last asked, and did not.
     pub(super) left: Vec<u32>,
+    /// By type, how wide the jobs are that the policy is shown; any, where it saw all devices or was not asked yet.
+    rooms: Vec<u32>,
     needs: BTreeMap<JobId, Need>,
     /// By type and by the fewest devices: devices that jobs can use.
     demand: Vec<BTreeMap<u32, u64>>,
@@ -79,6 +81,7 @@ impl Leaf {
             held: Vec::new(),
             limits: Vec::new(),
             left: Vec::new(),
+            rooms: Vec::new(),
             needs: BTreeMap::new(),
             demand: Vec::new(),
             open: Vec::new(),
@@ -358,6 +361,8 @@ impl Leaf {
                 }
                 self.touched.insert(*id);
                 self.note(*id);
+                // One that was revised to need more than there is: the policy must not keep its devices free for it.
+                self.is_woken |= allocation.is_empty() && !self.fits(*id);
             }
             Action::Refuse { job, .. } => {
                 self.forget(*job);
@@ -396,18 +401,11 @@ impl Leaf {
             devices if devices >= up[kind] => u32::MAX,
             devices => devices,
         };
-        let rooms: Vec<u32> = (0..self.held.len()).map(room).collect();
-        let narrowest = rooms.iter().copied().min().unwrap_or(0);
-        let fits = |leaf: &Leaf, least: u32, id: &JobId| {
-            leaf.needs[id].kinds.iter().any(|kind| rooms[usize::from(*kind)] >= least)
-        };
-        let wide = self.waiting.range((narrowest.saturating_add(1), JobId(0))..);
-        let hides: Vec<JobId> = wide
-            .filter(|(least, id)| !self.hidden.contains_key(id) && !fits(self, *least, id))
-            .map(|(_, id)| *id)
-            .collect();
-        let shows: Vec<JobId> =
-            self.hidden.keys().copied().filter(|id| fits(self, self.needs[id].least, id)).collect();
+        self.rooms = (0..self.held.len()).map(room).collect();
+        let narrowest = self.rooms.iter().copied().min().unwrap_or(0);
+        let wide = self.waiting.range((narrowest.saturating_add(1), JobId(0))..).map(|(_, id)| *id);
+        let hides: Vec<JobId> = wide.filter(|id| !self.hidden.contains_key(id) && !self.fits(*id)).collect();
+        let shows: Vec<JobId> = self.hidden.keys().copied().filter(|id| self.fits(*id)).collect();
         for id in hides {
             let Some(seen) = self.view.jobs.remove(&id) else { continue };
             let is_new = self.changes.arrived.contains(&id);
@@ -423,6 +421,13 @@ impl Leaf {
             self.view.jobs.insert(id, seen);
             self.changes.arrived.push(id);
         }
+    }
+
+    /// Whether the policy is shown a job that waits.
+    fn fits(&self, id: JobId) -> bool {
+        let need = &self.needs[&id];
+        let room = |kind: &u16| self.rooms.get(usize::from(*kind)).copied().unwrap_or(u32::MAX);
+        need.kinds.iter().any(|kind| room(kind) >= need.least)
     }
 
     /// A decision begins: jobs that the last one touched are as `view` shows them now.

@@ -7,6 +7,7 @@ mod elastic;
 mod laws;
 mod live;
 mod queues;
+mod queues_settle;
 mod rigid;
 mod twins;
 mod upheaval;

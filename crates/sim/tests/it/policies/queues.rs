@@ -42,7 +42,7 @@ impl Policy for Probe {
 }
 
 /// Holds queues to their laws after every decision.
-struct Lawful {
+pub(crate) struct Lawful {
     policy: WithQueues,
     about: About,
     tree: QueueTree,
@@ -50,7 +50,7 @@ struct Lawful {
 }
 
 impl Lawful {
-    fn new(name: &str, tree: &QueueTree) -> Lawful {
+    pub(crate) fn new(name: &str, tree: &QueueTree) -> Lawful {
         let registry = Registry::built_in();
         let about = *registry.find(name.split(':').next().unwrap_or(name)).expect("the catalogue names it");
         let shown = Shown::default();
@@ -183,7 +183,7 @@ pub(crate) fn spread(entries: &mut [Entry], tree: &QueueTree, salt: u64) {
     }
 }
 
-fn simulate(name: &str, tree: &QueueTree, entries: &[Entry], scenario: &Scenario) -> Recording {
+pub(crate) fn simulate(name: &str, tree: &QueueTree, entries: &[Entry], scenario: &Scenario) -> Recording {
     let mut lawful = Lawful::new(name, tree);
     run(&mut lawful, entries, scenario, &Linear).unwrap_or_else(|fault| panic!("{name}: {fault}"))
 }
@@ -223,7 +223,7 @@ proptest! {
 }
 
 /// A limit may be any number, and a job that is wider than its queue asks for that many: the model knows all numbers.
-fn always(salt: u64, devices: u32, kind: &str) -> Option<f64> {
+pub(crate) fn always(salt: u64, devices: u32, kind: &str) -> Option<f64> {
     jagged(salt, devices, kind).or(Some(f64::from(devices)))
 }
 
@@ -288,7 +288,7 @@ fn teams() -> QueueTree {
     QueueTree::parse(TEAMS, "test").expect("it is a tree")
 }
 
-fn of(queue: &str, mut entry: Entry) -> Entry {
+pub(crate) fn of(queue: &str, mut entry: Entry) -> Entry {
     Arc::make_mut(&mut entry.job).queue = Some(queue.to_owned());
     entry
 }
@@ -299,7 +299,12 @@ struct Notes {
     held: Vec<(f64, Vec<u32>, u32)>,
 }
 
-fn notes(name: &str, tree: &QueueTree, entries: &[Entry], view: ClusterView) -> Vec<(f64, Vec<u32>, u32)> {
+pub(crate) fn notes(
+    name: &str,
+    tree: &QueueTree,
+    entries: &[Entry],
+    view: ClusterView,
+) -> Vec<(f64, Vec<u32>, u32)> {
     let mut noting = Notes { inner: Lawful::new(name, tree), held: Vec::new() };
     run(&mut noting, entries, &Scenario::new(view), &Linear).expect("no law is broken");
     noting.held
@@ -408,86 +413,4 @@ fn jobs_wider_than_their_queue() {
     let ends: Vec<_> = recording.jobs.iter().map(|job| job.end_s).collect();
     // The elastic job runs on the 6 devices that its queue may hold, in place of 8.
     assert_eq!(ends, [Some(100.0), None, Some(110.0), Some(13.0), Some(200.0 + 10.0 * 8.0 / 6.0)]);
-}
-
-/// Jobs by their most devices, arrival in seconds, fewest devices, weight, and seconds of work.
-fn jobs(rows: &[(u32, f64, u32, f64, f64)]) -> Vec<Entry> {
-    let job = |(row, &(most, arrival_s, least, weight, seconds))| {
-        let mut entry = rigid(row, arrival_s, most, seconds);
-        let job = Arc::make_mut(&mut entry.job);
-        (job.min_devices, job.weight) = (least, weight);
-        entry
-    };
-    rows.iter().enumerate().map(job).collect()
-}
-
-/// `q0/q1` lacks more than `q0` may hold beside what it holds: it claims all of its sibling, and the rest from outside.
-#[test]
-fn a_limit_above_leaves_room_for_part_of_a_claim() {
-    let tree = r#"
-        queues = [
-            { name = "q0", guarantee = "50%", limit = "75%" },
-            { name = "q0/q1", guarantee = "100%" },
-            { name = "q0/q2" },
-        ]
-    "#;
-    let tree = QueueTree::parse(tree, "test").expect("it is a tree");
-    let entries = [
-        of("q0/q2", rigid(0, 0.0, 3, 900.0)),
-        of("default", rigid(1, 1.0, 1, 900.0)),
-        of("default", rigid(2, 2.0, 4, 900.0)),
-        of("q0/q1", rigid(3, 3.0, 4, 50.0)),
-    ];
-    let notes = notes("fifo_skip", &tree, &entries, cluster(1, 8));
-    assert_eq!(notes[3], (3.0, vec![0, 1, 0, 4], 4));
-}
-
-/// The job outside stops and gives more than it was to give: the sibling gives all the same, or `q0` held too much.
-#[test]
-fn a_sibling_makes_room_before_others_give() {
-    let tree = r#"
-        queues = [
-            { name = "q0", guarantee = "50%", limit = "50%" },
-            { name = "q0/q1", guarantee = "100%" },
-            { name = "q0/q2" },
-        ]
-    "#;
-    let tree = QueueTree::parse(tree, "test").expect("it is a tree");
-    let entries = [
-        of("q0/q2", rigid(0, 0.0, 1, 900.0)),
-        of("default", rigid(1, 1.0, 7, 900.0)),
-        of("q0/q1", rigid(2, 2.0, 4, 50.0)),
-    ];
-    let notes = notes("fifo_skip", &tree, &entries, cluster(1, 8));
-    assert_eq!(notes[2], (2.0, vec![0, 0, 4], 4));
-}
-
-/// Who loses devices of one type wants those of the other, and the queue that has these then wants the first: four
-/// times around, and the job of `q1` was left out.
-#[test]
-fn queues_do_not_push_each_other_from_type_to_type() {
-    let mut entries = jobs(&[
-        (6, 0.0, 1, 1.0, 105.0),
-        (4, 0.0, 4, 1.0, 49.0),
-        (6, 0.0, 1, 1.0, 21.0),
-        (6, 0.0, 1, 1.0, 7.0),
-        (4, 1.0, 4, 1.0, 7.0),
-        (1, 1.0, 1, 1.0, 7.0),
-        (3, 2.0, 1, 1.0, 7.0),
-    ]);
-    let tree = r#"
-        half_life = "5min"
-        queues = [
-            { name = "q0", guarantee = "20%" },
-            { name = "q1", guarantee = "20%", limit = "75%" },
-            { name = "q2", guarantee = "20%", limit = "50%" },
-            { name = "q2/q3", guarantee = "60%", weight = 2 },
-        ]
-    "#;
-    let tree = QueueTree::parse(tree, "test").expect("it is a tree");
-    spread(&mut entries, &tree, 8_309_477_424_726_082_952);
-    let mut view = cluster(2, 8);
-    view.device_types.push("other".into());
-    view.nodes[1].device_type = 1;
-    simulate("hell", &tree, &entries, &Scenario::new(view));
 }
