@@ -315,11 +315,11 @@ class Lead:
         line = self._journal.next(patience_s)
         if line is not None:
             self._take(json.loads(line))
-        elif self._was_alive and not alive and self._outcome is None:
-            # Its coordinator is gone without an end; the run that is resumed has another lead.
-            raise SystemExit(1)
-        elif self._run is not None and self._run.poll() not in (None, 0):
-            raise SystemExit(1)
+        elif self._outcome is None:
+            has_failed = self._run is not None and self._run.poll() not in (None, 0)
+            if has_failed or (self._was_alive and not alive):
+                # Its coordinator is gone without an end; the run that is resumed has another lead.
+                raise SystemExit(1)
         self._was_alive = self._was_alive or alive
         return line is not None
 

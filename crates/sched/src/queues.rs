@@ -40,8 +40,9 @@ use reclaim::Lent;
 use rights::Rights;
 
 /// What queues are entitled to stays as it was when a round of a decision began. Otherwise they would push each other
-/// from type to type: jobs that lose devices of one want those of another, and jobs that lose these want the first. The
-/// last round is for guarantees that these jobs have elsewhere: what is held within one is not taken back, so it ends.
+/// from type to type: jobs that lose devices of one want those of another, and jobs that lose these want the first. In
+/// the last round entitlements follow the jobs, and are guarantees only: a queue that holds no more than its guarantee
+/// loses nothing.
 const ROUNDS: [Round; 3] = [
     Round { deals_surplus: true, asks_max: 4 },
     Round { deals_surplus: true, asks_max: 6 },
@@ -162,13 +163,14 @@ impl WithQueues {
         }
     }
 
-    /// What each queue is entitled to, by the jobs that are there now.
+    /// What each queue is entitled to by the jobs that are there now, and where it stands.
     fn entitle(&mut self, view: &ClusterView, round: Round) {
         let kinds = 0..view.device_types.len();
         self.rights = kinds.map(|kind| self.rights_to(view, kind, round)).collect();
+        self.weigh();
     }
 
-    /// Where each queue stands.
+    /// What is free, and what each queue may claim of what it is entitled to.
     fn weigh(&mut self) {
         let kinds = 0..self.rights.len();
         self.idle = vec![0; kinds.len()];
@@ -228,11 +230,11 @@ impl WithQueues {
             let own = &self.leaves[other];
             let excess = own.held[kind].saturating_sub(self.rights[kind].entitled[own.queue]);
             let room = rooms[..outside].iter().copied().min().unwrap_or(u32::MAX);
-            lent[other] = Lent { excess, most: u32::MAX, turn: 0 };
+            lent[other] = Lent { excess, turn: 0 };
             if room < lacks.saturating_sub(free) {
-                let most = excess.min(room);
-                lent[other] = Lent { excess: most, most, turn: outside };
-                rooms[..outside].iter_mut().for_each(|room| *room -= most);
+                let excess = excess.min(room);
+                lent[other] = Lent { excess, turn: outside };
+                rooms[..outside].iter_mut().for_each(|room| *room -= excess);
             }
         }
         lent
@@ -355,14 +357,13 @@ impl Policy for WithQueues {
         self.follow(input, &mut draft);
         for round in ROUNDS {
             self.entitle(input.view, round);
-            self.weigh();
             let mut is_settled = true;
             while let Some(leaf) = self.next(round) {
                 self.ask(leaf, input, &mut draft);
-                if !round.deals_surplus {
-                    self.entitle(input.view, round);
+                match round.deals_surplus {
+                    true => self.weigh(),
+                    false => self.entitle(input.view, round),
                 }
-                self.weigh();
                 is_settled = false;
             }
             if is_settled {

@@ -16,7 +16,6 @@ impl WithQueues {
         // Where nothing happened and no policy wanted to be asked, all are.
         if is_first {
             self.entitle(view, ROUNDS[0]);
-            self.weigh();
             for place in 0..self.leaves.len() {
                 let limits = self.limits(self.leaves[place].queue);
                 self.leaves[place].begin(view, limits);
@@ -48,7 +47,6 @@ impl WithQueues {
             }
         }
         self.entitle(view, ROUNDS[0]);
-        self.weigh();
         if is_first || moved {
             self.enforce_limits(input, draft);
         }

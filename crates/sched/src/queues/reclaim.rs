@@ -30,9 +30,8 @@ pub(super) struct Offer {
 pub(super) struct Lent {
     /// Devices that it holds beyond what it is entitled to.
     pub(super) excess: u32,
-    /// The most that a job may give which stops, though it holds more.
-    pub(super) most: u32,
-    /// Lower ones give first: who is below a queue that is full makes room in it for others.
+    /// Leaves give in this order: those below a full queue make room in it for those outside. 0 where no queue is full,
+    /// and jobs that stop may give more than the excess.
     pub(super) turn: usize,
 }
 
@@ -62,7 +61,6 @@ pub(super) fn offers(
             let shares = smallest_first(view, seen, kind, devices);
             needed -= devices;
             lent[leaf].excess -= devices;
-            lent[leaf].most -= devices;
             offers.push(Offer { leaf, job, shares, stops: false });
         }
     }
@@ -79,11 +77,11 @@ pub(super) fn offers(
         let held = of_kind(view, seen, kind);
         let place = offers.iter().position(|offer| offer.job == job);
         let known: u32 = place.map_or(0, |at| offers[at].shares.iter().map(|share| share.devices).sum());
-        let devices = (held - known).min(needed).min(lent[leaf].most);
+        let most = if lent[leaf].turn == 0 { held } else { lent[leaf].excess };
+        let devices = (held - known).min(needed).min(most);
         let shares = smallest_first(view, seen, kind, known + devices);
         needed -= devices;
         lent[leaf].excess = lent[leaf].excess.saturating_sub(held - known);
-        lent[leaf].most -= devices;
         match place {
             Some(at) => (offers[at].shares, offers[at].stops) = (shares, true),
             None => offers.push(Offer { leaf, job, shares, stops: true }),

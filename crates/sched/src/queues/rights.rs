@@ -24,9 +24,9 @@ pub(super) struct Rights {
 }
 
 impl Rights {
-    /// Deals `up` devices out, or only those that are guaranteed. `demand` says how many devices the jobs of a leaf can
-    /// use that run on at most this many at least, and `widest` how many the job needs that needs most, of those that
-    /// need at most this many.
+    /// Deals `up` devices out; with `deals_surplus` also those that no guarantee needs. `demand` says how many
+    /// devices the jobs of a leaf can use that run on at most this many at least, and `widest` how many the job needs
+    /// that needs most, of those that need at most this many.
     ///
     /// A job that needs more than its queue is entitled to is left out: with it the queue would keep devices from
     /// others that it cannot use. Where that is so in several, the one that comes last by `order` leaves its job out
@@ -40,6 +40,7 @@ impl Rights {
         order: impl Fn(usize, u32) -> Order,
     ) -> Rights {
         let mut rights = Rights { entitled: vec![0; guarantee.len()], guarantee, limit };
+        let bounds = if deals_surplus { rights.limit.clone() } else { rights.guarantee.clone() };
         let leaves: Vec<usize> = tree.leaves().collect();
         let mut widths: Vec<u32> = vec![0; rights.guarantee.len()];
         for &leaf in &leaves {
@@ -47,7 +48,7 @@ impl Rights {
             widths[leaf] = widest(leaf, most.min(up));
         }
         loop {
-            rights.deal(tree, (up, deals_surplus), |leaf| demand(leaf, widths[leaf]));
+            rights.deal(tree, up, &bounds, |leaf| demand(leaf, widths[leaf]));
             let is_too_wide = |leaf: &&usize| widths[**leaf] > rights.entitled[**leaf];
             let wide = leaves.iter().filter(is_too_wide);
             let Some(&leaf) = wide.max_by_key(|leaf| order(**leaf, widths[**leaf])) else { return rights };
@@ -55,7 +56,8 @@ impl Rights {
         }
     }
 
-    fn deal(&mut self, tree: &QueueTree, (up, deals_surplus): (u32, bool), demand: impl Fn(usize) -> u64) {
+    /// No queue gets more than `most`.
+    fn deal(&mut self, tree: &QueueTree, up: u32, most: &[u32], demand: impl Fn(usize) -> u64) {
         let queues = tree.queues();
         let mut wanted = vec![0_u32; queues.len()];
         // Queues come after those above them.
@@ -65,34 +67,22 @@ impl Rights {
                 true => demand(at),
                 false => below.iter().map(|child| u64::from(wanted[*child])).sum(),
             };
-            wanted[at] = u32::try_from(sum).unwrap_or(u32::MAX).min(self.limit[at]);
+            wanted[at] = u32::try_from(sum).unwrap_or(u32::MAX).min(most[at]);
         }
-        self.fill(tree, None, (up, deals_surplus), &wanted);
+        self.fill(tree, None, up, &wanted);
         for at in 0..queues.len() {
-            self.fill(tree, Some(at), (self.entitled[at], deals_surplus), &wanted);
+            self.fill(tree, Some(at), self.entitled[at], &wanted);
         }
     }
 
-    /// Deals `amount` devices out among the queues below one: guarantees first, and by weight if the surplus is dealt.
-    fn fill(
-        &mut self,
-        tree: &QueueTree,
-        parent: Option<usize>,
-        (amount, deals_surplus): (u32, bool),
-        wanted: &[u32],
-    ) {
-        let open: Vec<usize> = tree.below(parent).collect();
+    /// Deals `amount` devices out among the queues below one: guarantees first, and the rest by weight.
+    fn fill(&mut self, tree: &QueueTree, parent: Option<usize>, amount: u32, wanted: &[u32]) {
+        let mut open: Vec<usize> = tree.below(parent).collect();
         let mut left = amount;
         for &at in &open {
             self.entitled[at] = self.guarantee[at].min(wanted[at]).min(left);
             left -= self.entitled[at];
         }
-        if deals_surplus {
-            self.fill_by_weight(tree, open, left, wanted);
-        }
-    }
-
-    fn fill_by_weight(&mut self, tree: &QueueTree, mut open: Vec<usize>, mut left: u32, wanted: &[u32]) {
         loop {
             open.retain(|at| self.entitled[*at] < wanted[*at]);
             let weights: f64 = open.iter().map(|at| tree.queues()[*at].weight).sum();

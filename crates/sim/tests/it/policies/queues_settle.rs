@@ -1,67 +1,58 @@
 //! Queues come to rest: cases in which one was left out, or held too much.
 
 use std::cell::Cell;
-use std::sync::Arc;
 
 use bellwether_core::cluster::Job;
 use bellwether_core::queue::QueueTree;
 use bellwether_sched::drive::drive;
-use bellwether_sim::trace::Entry;
 use bellwether_sim::world::Scenario;
 
-use super::common::{cluster, rigid};
+use super::common::{cluster, elastic, rigid};
 use super::live::{Belief, Event, Live};
 use super::queues::{Lawful, always, notes, of, simulate, spread};
 
-/// Jobs by their most devices, arrival in seconds, fewest devices, weight, and seconds of work.
-fn jobs(rows: &[(u32, f64, u32, f64, f64)]) -> Vec<Entry> {
-    let job = |(row, &(most, arrival_s, least, weight, seconds))| {
-        let mut entry = rigid(row, arrival_s, most, seconds);
-        let job = Arc::make_mut(&mut entry.job);
-        (job.min_devices, job.weight) = (least, weight);
-        entry
-    };
-    rows.iter().enumerate().map(job).collect()
+/// `q0/q1` is guaranteed half of all devices, and `q0` may hold this much.
+fn siblings(limit: &str) -> QueueTree {
+    let text = format!(
+        r#"
+        [[queues]]
+        name = "q0"
+        guarantee = "50%"
+        limit = "{limit}"
+
+        [[queues]]
+        name = "q0/q1"
+        guarantee = "100%"
+
+        [[queues]]
+        name = "q0/q2"
+    "#
+    );
+    QueueTree::parse(&text, "test").expect("it is a tree")
 }
 
 /// `q0/q1` lacks more than `q0` may hold beside what it holds: it claims all of its sibling, and the rest from outside.
 #[test]
 fn a_limit_above_leaves_room_for_part_of_a_claim() {
-    let tree = r#"
-        queues = [
-            { name = "q0", guarantee = "50%", limit = "75%" },
-            { name = "q0/q1", guarantee = "100%" },
-            { name = "q0/q2" },
-        ]
-    "#;
-    let tree = QueueTree::parse(tree, "test").expect("it is a tree");
     let entries = [
         of("q0/q2", rigid(0, 0.0, 3, 900.0)),
         of("default", rigid(1, 1.0, 1, 900.0)),
         of("default", rigid(2, 2.0, 4, 900.0)),
         of("q0/q1", rigid(3, 3.0, 4, 50.0)),
     ];
-    let notes = notes("fifo_skip", &tree, &entries, cluster(1, 8));
+    let notes = notes("fifo_skip", &siblings("75%"), &entries, cluster(1, 8));
     assert_eq!(notes[3], (3.0, vec![0, 1, 0, 4], 4));
 }
 
 /// The job outside stops and gives more than it was to give: the sibling gives all the same, or `q0` held too much.
 #[test]
 fn a_sibling_makes_room_before_others_give() {
-    let tree = r#"
-        queues = [
-            { name = "q0", guarantee = "50%", limit = "50%" },
-            { name = "q0/q1", guarantee = "100%" },
-            { name = "q0/q2" },
-        ]
-    "#;
-    let tree = QueueTree::parse(tree, "test").expect("it is a tree");
     let entries = [
         of("q0/q2", rigid(0, 0.0, 1, 900.0)),
         of("default", rigid(1, 1.0, 7, 900.0)),
         of("q0/q1", rigid(2, 2.0, 4, 50.0)),
     ];
-    let notes = notes("fifo_skip", &tree, &entries, cluster(1, 8));
+    let notes = notes("fifo_skip", &siblings("50%"), &entries, cluster(1, 8));
     assert_eq!(notes[2], (2.0, vec![0, 0, 4], 4));
 }
 
@@ -69,15 +60,15 @@ fn a_sibling_makes_room_before_others_give() {
 /// times around, and the job of `q1` was left out.
 #[test]
 fn queues_do_not_push_each_other_from_type_to_type() {
-    let mut entries = jobs(&[
-        (6, 0.0, 1, 1.0, 105.0),
-        (4, 0.0, 4, 1.0, 49.0),
-        (6, 0.0, 1, 1.0, 21.0),
-        (6, 0.0, 1, 1.0, 7.0),
-        (4, 1.0, 4, 1.0, 7.0),
-        (1, 1.0, 1, 1.0, 7.0),
-        (3, 2.0, 1, 1.0, 7.0),
-    ]);
+    let mut entries = [
+        elastic(0, 0.0, 6, 105.0),
+        rigid(1, 0.0, 4, 49.0),
+        elastic(2, 0.0, 6, 21.0),
+        elastic(3, 0.0, 6, 7.0),
+        rigid(4, 1.0, 4, 7.0),
+        rigid(5, 1.0, 1, 7.0),
+        elastic(6, 2.0, 3, 7.0),
+    ];
     let tree = r#"
         half_life = "5min"
         queues = [
@@ -95,8 +86,8 @@ fn queues_do_not_push_each_other_from_type_to_type() {
     simulate("hell", &tree, &entries, &Scenario::new(view));
 }
 
-/// The job that was revised to need more than its queue may hold stops in the same decision in which the queue's policy
-/// is asked last: it must not keep the devices free that it had.
+/// The job that was revised to need more than its queue may hold stops, and nothing else happens for which the policy
+/// would be asked again: the job behind it gets its devices all the same.
 #[test]
 fn who_stops_and_is_too_wide_does_not_hold_up_others() {
     let tree = QueueTree::parse(r#"queues = [{ name = "a", limit = "50%" }]"#, "test").expect("it is a tree");
