@@ -135,11 +135,18 @@ def _struck(
 
 
 def elastic(
-    name: str, steps: str, workers: int, folder: Path, device: str = "cpu", nodes: Sequence[str] = ()
+    name: str,
+    steps: str,
+    workers: int | str,
+    folder: Path,
+    device: str = "cpu",
+    nodes: Sequence[str] = (),
+    options: Sequence[str] = (),
 ) -> list[str]:
     """The command line of the training on the runtime; with `nodes`, of this number of virtual nodes."""
     script = [str(HERE / "elastic.py"), "--python", sys.executable, "--workers", str(workers)]
-    return [COMMAND, "run", *script, "--", name, steps, str(folder / "times"), device, "f32", *nodes]
+    arguments = [name, steps, str(folder / "times"), device, "f32", *nodes]
+    return [COMMAND, "run", *script, *options, "--", *arguments]
 
 
 def reference(kind: str, name: str, steps: str, workers: int, folder: Path, device: str = "cpu") -> list[str]:

@@ -1,12 +1,14 @@
 """The same training by PyTorch's own DistributedDataParallel over gloo, on one machine.
 
-``torchrun --nproc-per-node N ddp.py CASE STEPS TIMES [EVERY]``: each process writes when its steps began to a file
-TIMES.PROCESS. With EVERY the process of rank 0 saves a snapshot every so many steps, from which all go on after a
-restart, as PyTorch's documentation on torchrun tells.
+``torchrun --nproc-per-node N ddp.py CASE STEPS TIMES [EVERY [term]]``: each process writes when its steps began to a
+file TIMES.PROCESS. With EVERY the process of rank 0 saves a snapshot every so many steps, from which all go on after a
+restart, as PyTorch's documentation on torchrun tells. With `term` it also saves one after the step in which it gets
+SIGTERM, and then exits with code 75; the others ignore the signal, and fail as they miss it.
 """
 
 import datetime
 import os
+import signal
 import sys
 from typing import Any
 
@@ -33,6 +35,11 @@ model = DistributedDataParallel(trained.model)
 sampler: DistributedSampler[Any] = DistributedSampler(trained.data, shuffle=True)
 loader = DataLoader(trained.data, trained.batch_size // dist.get_world_size(), sampler=sampler)
 clock = Clock(times)
+asked_to_end: list[int] = []
+if "term" in sys.argv[5:] and dist.get_rank() == 0:
+    signal.signal(signal.SIGTERM, lambda number, _: asked_to_end.append(number))
+elif "term" in sys.argv[5:]:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 for epoch in range(begin // len(loader), -(-steps // len(loader))):
     sampler.set_epoch(epoch)
     for step, batch in enumerate(loader, epoch * len(loader)):
@@ -42,8 +49,10 @@ for epoch in range(begin // len(loader), -(-steps // len(loader))):
         trained.optimizer.zero_grad()
         trained.loss(model, batch).backward()
         trained.optimizer.step()
-        if every and (step + 1) % every == 0 and dist.get_rank() == 0:
+        if every and ((step + 1) % every == 0 or asked_to_end) and dist.get_rank() == 0:
             state = {"model": trained.model.state_dict(), "optimizer": trained.optimizer.state_dict()}
             torch.save({**state, "step": step + 1}, f"{snapshot}-new")
             os.replace(f"{snapshot}-new", snapshot)
+        if asked_to_end:
+            os._exit(75)
 dist.destroy_process_group()

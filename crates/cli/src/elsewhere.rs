@@ -45,7 +45,8 @@ pub(crate) struct Elsewhere {
 }
 
 impl ElsewhereArguments {
-    /// How the workers of `program` are started; `resumed` goes on as it was.
+    /// How the workers of `program` are started: those of a run that is there as it was before, unless it was told
+    /// otherwise. Where the coordinator `moves`, an address is found at which workers elsewhere reach it.
     ///
     /// # Errors
     ///
@@ -53,13 +54,12 @@ impl ElsewhereArguments {
     pub(crate) fn place(
         &self,
         program: Program,
-        resumed: Option<&RunDir>,
+        run: Option<&RunDir>,
+        moves: bool,
         printer: &Printer,
     ) -> Result<Elsewhere, Failure> {
-        let before = resumed.map(Slurm::of).transpose()?.flatten();
+        let before = run.map(Slurm::of).transpose()?.flatten();
         let allocation = Allocation::here();
-        // Workers look for the next coordinator where the last one was.
-        let is_known = resumed.is_some_and(|run| run.endpoint().is_some());
         let has_options = !self.sbatch.is_empty() || self.sbatch_script.is_some();
         let on = self.on.unwrap_or(match (&before, &allocation) {
             _ if has_options => On::Slurm,
@@ -72,12 +72,7 @@ impl ElsewhereArguments {
             return Err(error.hint("say --on slurm too, or leave it out").into());
         }
         match on {
-            On::Here => {
-                if let Some(run) = resumed.filter(|_| before.is_some()) {
-                    run.forget_cluster_jobs()?;
-                }
-                Ok(Elsewhere { spawn: Spawn::Processes(program), listen: None, room: None })
-            }
+            On::Here => Ok(Elsewhere { spawn: Spawn::Processes(program), listen: None, room: None }),
             On::Allocation => {
                 let allocation = allocation.ok_or_else(|| {
                     InputError::new("--on allocation", "this command is not in an allocation of Slurm's")
@@ -88,8 +83,8 @@ impl ElsewhereArguments {
                     allocation.job, allocation.tasks
                 ));
                 let listen = match allocation.nodes {
-                    _ if is_known => None,
                     1 => None,
+                    _ if !moves => None,
                     _ => Some(Slurm::new(Submit::default()).own_address()?),
                 };
                 let spawn = Spawn::Processes(program.launched_by(allocation.launcher()));
@@ -105,7 +100,7 @@ impl ElsewhereArguments {
                         slurm
                     }
                 };
-                let listen = if is_known { None } else { Some(slurm.own_address()?) };
+                let listen = if moves { Some(slurm.own_address()?) } else { None };
                 Ok(Elsewhere { spawn: Spawn::Slurm(program, slurm), listen, room: None })
             }
         }

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use bellwether_core::units::Seconds;
 use bellwether_core::{InputError, ParseError};
 use bellwether_runtime::control::Token;
+use bellwether_runtime::run_dir::{CoordinatorAddress, Ticket};
 use bellwether_session::reachable;
-use bellwether_session::slurm::{Ticket, route_to};
+use bellwether_session::slurm::route_to;
 use clap::Args;
 
 use crate::failure::Failure;
@@ -52,7 +53,9 @@ fn listen(text: &str) -> Result<Listen, ParseError> {
 
 /// What a process needs to join a run.
 pub(crate) struct Joining {
-    pub(crate) coordinator: String,
+    pub(crate) coordinator: CoordinatorAddress,
+    /// The file that says where that is, of a job of a cluster.
+    pub(crate) ticket: Option<PathBuf>,
     /// Its number; 0 where the coordinator did not start it.
     pub(crate) number: u64,
     pub(crate) listen: SocketAddr,
@@ -65,20 +68,22 @@ impl JoinArguments {
     ///
     /// A file that is not a ticket, an address that cannot be told to others.
     pub(crate) fn joining(&self, number: u64) -> Result<Joining, Failure> {
-        let (coordinator, number) = match (&self.join, &self.ticket) {
-            (Some(join), _) => (join.clone(), number),
-            (None, Some(ticket)) => {
-                let Ticket { join, number } = Ticket::read(ticket)?;
-                (join, number)
-            }
+        let ticket = self.ticket.as_deref().map(|file| {
+            // It is read again later, wherever the process is by then.
+            std::path::absolute(file).map_err(|e| Failure::at(file.display().to_string(), e))
+        });
+        let ticket = ticket.transpose()?;
+        let (coordinator, number) = match (&self.join, &ticket) {
+            (Some(join), _) => (CoordinatorAddress::fixed(join), number),
+            (None, Some(file)) => (CoordinatorAddress::told(file.clone())?, Ticket::read(file)?.number),
             (None, None) => return Err(Failure::at("--join", "no coordinator is named")),
         };
         let listen = match self.listen {
             Listen::At(address) => address,
-            Listen::Auto => SocketAddr::new(self.own_address(&coordinator)?, 0),
+            Listen::Auto => SocketAddr::new(self.own_address(&coordinator.now())?, 0),
         };
         reachable(listen)?;
-        Ok(Joining { coordinator, number, listen })
+        Ok(Joining { coordinator, ticket, number, listen })
     }
 
     fn own_address(&self, coordinator: &str) -> Result<IpAddr, InputError> {

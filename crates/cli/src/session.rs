@@ -62,6 +62,7 @@ pub(crate) fn show(note: &Note, printer: &Printer) {
         Note::Tracing { warm_up, steps } => printer.note(format_args!(
             "the framework's own trace: {warm_up} steps to warm up, {steps} to record, none of which is measured"
         )),
+        Note::Cluster(message) => printer.note(message),
         Note::Invitation { role, control, token_file } => {
             let (what, verb) = match role {
                 Role::Worker => ("worker", "worker"),

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use bellwether_core::InputError;
 use bellwether_core::job::Job;
-use bellwether_runtime::notice::Listening;
-use bellwether_runtime::run_dir::read_token;
+use bellwether_runtime::notice::{Listening, Source};
+use bellwether_runtime::run_dir::{CoordinatorAddress, read_token};
 use bellwether_runtime::worker::{self, Leash, leash, leave_on_signals};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -41,6 +41,10 @@ struct Options {
     worker: u64,
     listen: SocketAddr,
     orphan_timeout_s: f64,
+    ticket: Option<PathBuf>,
+    /// As `--notices` of the command names them.
+    notices: Vec<String>,
+    notice_interval_s: f64,
 }
 
 /// A worker of a run, on a thread of this process, which asks the thread that calls `next`.
@@ -51,6 +55,8 @@ pub(crate) struct Worker {
     script: Arc<Mutex<Script>>,
     /// Held until the script has said what it trains: signals are its own until then.
     leash: Mutex<Option<Leash>>,
+    /// Whether SIGTERM is a notice of the provider's.
+    terminate_is_notice: bool,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -84,12 +90,14 @@ impl Worker {
             let _ = enter.send(());
         });
         let waiting = Waiting { entered, news: heard, asker, place: users_place };
+        let terminate_is_notice = options.notices.sources.contains(&Source::Sigterm);
         let thread = start(options, waiting, Arc::clone(&script))?;
         let worker = Worker {
             answerer: Mutex::new(answerer),
             news,
             script,
             leash: Mutex::new(Some(leash)),
+            terminate_is_notice,
             thread: Mutex::new(Some(thread)),
         };
         let enters = Mutex::new(enters);
@@ -130,7 +138,7 @@ impl Worker {
         let memory = Buffers::new(&buffers, piece.as_ref(), parameters, state)?;
         self.listens()?;
         if let Some(leash) = lock(&self.leash).take() {
-            leave_on_signals(leash, |_| {})?;
+            leave_on_signals(leash, self.terminate_is_notice, |_| {})?;
         }
         let declared = Declared { declaration, line, framework, memory, keeps_sums };
         // One that is gone has left its last word for `next`.
@@ -241,15 +249,25 @@ fn read_options(text: &str) -> PyResult<(worker::Options, PathBuf)> {
         .map_err(|error| PyValueError::new_err(format!("BELLWETHER_WORKER: {error}")))?;
     let wrong = |what: String| PyValueError::new_err(what);
     let token = read_token(&options.token_file).map_err(|error| wrong(error.to_string()))?;
-    let orphan_timeout = Duration::try_from_secs_f64(options.orphan_timeout_s)
-        .map_err(|error| wrong(format!("BELLWETHER_WORKER: orphan_timeout_s: {error}")))?;
+    let time = |name: &str, time_s: f64| {
+        Duration::try_from_secs_f64(time_s)
+            .map_err(|error| wrong(format!("BELLWETHER_WORKER: {name}: {error}")))
+    };
+    let orphan_timeout = time("orphan_timeout_s", options.orphan_timeout_s)?;
+    let interval = time("notice_interval_s", options.notice_interval_s)?;
+    let sources = options.notices.iter().map(|word| word.parse()).collect::<Result<_, _>>();
+    let sources = sources.map_err(|error| wrong(format!("BELLWETHER_WORKER: notices: {error}")))?;
+    let coordinator = match options.ticket {
+        Some(ticket) => CoordinatorAddress::told(ticket).map_err(invalid)?,
+        None => CoordinatorAddress::fixed(options.join),
+    };
     let worker = worker::Options {
-        coordinator: options.join,
+        coordinator,
         token,
         worker: options.worker,
         listen: options.listen,
         orphan_timeout,
-        notices: Listening::default(),
+        notices: Listening { sources, interval, ..Listening::default() },
         leashed: None,
     };
     Ok((worker, options.token_file))

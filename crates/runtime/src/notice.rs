@@ -85,6 +85,8 @@ pub trait Notices: Send {
 /// assert_eq!("ec2".parse(), Ok(Source::Ec2("http://169.254.169.254".into())));
 /// assert_eq!("gce=http://10.0.0.7:8080/".parse(), Ok(Source::Gce("http://10.0.0.7:8080".into())));
 /// assert!("ec2=https://10.0.0.7".parse::<Source>().is_err());
+/// let source = Source::Gce("http://10.0.0.7:8080".into());
+/// assert_eq!(source.word().parse(), Ok(source));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
@@ -122,6 +124,15 @@ impl fmt::Display for Source {
 }
 
 impl Source {
+    /// Its name as a user writes it, with its address.
+    pub fn word(&self) -> String {
+        match self {
+            Source::Gce(base) => format!("gce={base}"),
+            Source::Ec2(base) => format!("ec2={base}"),
+            Source::Sigterm => "sigterm".into(),
+        }
+    }
+
     /// Opens it. A metadata server is first asked by [`Notices::poll`]; SIGTERM counts from now on.
     ///
     /// # Errors

@@ -47,12 +47,14 @@ mod lock;
 mod log;
 mod orphans;
 mod state_dir;
+mod ticket;
 mod words;
 
-pub use cluster_jobs::ClusterJobs;
+pub use cluster_jobs::{ClusterJobs, random_key};
 pub use error::RunDirError;
 pub use log::{RunLog, RunWord};
 pub use state_dir::StateDir;
+pub use ticket::{CoordinatorAddress, Ticket};
 pub use words::{WORKER_VARIABLE, words_of_process};
 
 const JOB: &str = "job.json";

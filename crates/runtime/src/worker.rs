@@ -20,6 +20,7 @@ use crate::membership::{Activity, FromWorker, StepRecord, SwitchRecord, ToWorker
 use crate::notice::Listening;
 use crate::optimizer::Optimizer;
 use crate::progress::Progress;
+use crate::run_dir::CoordinatorAddress;
 use crate::transfer::read;
 use crate::workload::{Workload, WorkloadError};
 use asynchronous::{Asynchronous, Units};
@@ -52,8 +53,8 @@ pub use warm::{BUILDING, IMPORTING, Stages};
 /// How a worker is started.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The coordinator's control plane, `host:port`.
-    pub coordinator: String,
+    /// The coordinator's control plane.
+    pub coordinator: CoordinatorAddress,
     /// The run's token.
     pub token: Token,
     /// The worker's number; 0 asks the coordinator for one.

@@ -177,8 +177,8 @@ fn prepare(state_dir: StateDir) -> Prepare {
         let made = || {
             let run = state_dir.create_named(name, job)?;
             run.mark_served()?;
-            if let Some(SlurmJobs { options, script, .. }) = slurm {
-                run.keep_cluster_jobs(options.clone(), script.clone())?;
+            if let Some(SlurmJobs { options, script, key, .. }) = slurm {
+                run.keep_cluster_jobs(key, options.clone(), script.clone())?;
             }
             Ok(run.path)
         };
@@ -327,8 +327,8 @@ impl Daemon {
 
 /// Looks at the nodes, where slots are those of a cluster.
 fn watch_nodes(engine: &Engine<Processes>, ends: &Channels) -> Option<io::Result<NodeWatch>> {
-    let (partition, reports) = (engine.slurm()?.partition.clone(), ends.reports.clone());
-    Some(NodeWatch::start(partition, move |report| drop(reports.send(report))))
+    let (jobs, reports) = (engine.slurm()?.clone(), ends.reports.clone());
+    Some(NodeWatch::start(jobs, move |report| drop(reports.send(report))))
 }
 
 /// How the port is protected.

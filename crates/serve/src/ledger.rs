@@ -13,7 +13,7 @@ use bellwether_core::queue::QueuesFile;
 use bellwether_core::record::StepRecord;
 use serde::{Deserialize, Serialize};
 
-use crate::machine::{Machine, Slot};
+use crate::machine::{DeviceType, Machine, Slot};
 use crate::snapshot::DecisionState;
 pub use file::{Compaction, FileStore, Keep, LedgerFile, Store, read, read_from};
 pub use kept::{End, Held, KeptJob, KeptQueues, KeptSlots, KeptState, Record};
@@ -107,6 +107,18 @@ pub enum Entry {
         /// Why it does not.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         why: String,
+    },
+    /// A cluster's node has these slots from now on. One that was not there joins.
+    Slots {
+        /// The node's name.
+        node: String,
+        /// Type of the slots.
+        device_type: DeviceType,
+        /// How many there are.
+        devices: u32,
+        /// How many of them others' jobs hold.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        taken: u32,
     },
     /// A job was accepted.
     Submitted(Box<Submitted>),
@@ -315,8 +327,8 @@ pub struct OpenWay {
 
 // Serde hands over a reference.
 #[allow(clippy::trivially_copy_pass_by_ref)]
-fn is_zero(servers: &u32) -> bool {
-    *servers == 0
+pub(crate) fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// The size of a task.

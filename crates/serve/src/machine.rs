@@ -24,7 +24,7 @@ pub struct Machine {
 }
 
 /// How workers and servers are submitted as jobs of Slurm's.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlurmJobs {
     /// The partition whose nodes these are.
     pub partition: String,
@@ -32,6 +32,14 @@ pub struct SlurmJobs {
     pub options: Vec<String>,
     /// The beginning of each job's script.
     pub script: String,
+    /// Processors of a slot, on nodes without GPUs; 0 in ledgers of earlier releases, which know only the nodes with
+    /// which they began.
+    #[serde(default)]
+    pub processors_per_slot: u32,
+    /// The beginning of the keys of this daemon's runs, by which it knows its own jobs from those of others; empty in
+    /// ledgers of earlier releases.
+    #[serde(default)]
+    pub key: String,
 }
 
 /// A type of slot.
@@ -114,6 +122,36 @@ impl Machine {
             return Err(MachineError::Slots);
         }
         Ok(())
+    }
+
+    /// Whether who asks for `other` slots asks for these: those of a partition may have changed meanwhile.
+    pub(crate) fn is_as(&self, other: &Machine) -> bool {
+        match (&self.slurm, &other.slurm) {
+            (Some(own), Some(other)) => {
+                let told = |jobs: &SlurmJobs| SlurmJobs {
+                    processors_per_slot: 0,
+                    key: String::new(),
+                    ..jobs.clone()
+                };
+                told(own) == told(other)
+            }
+            _ => self == other,
+        }
+    }
+
+    /// The number of the type of slot with this name, which is added where there is none.
+    pub(crate) fn type_of(&mut self, kind: &DeviceType) -> u16 {
+        let known = self.device_types.iter().position(|known| known.name == kind.name);
+        known.unwrap_or_else(|| {
+            self.device_types.push(kind.clone());
+            self.device_types.len() - 1
+        }) as u16
+    }
+
+    /// Slots of a type on all nodes.
+    pub(crate) fn devices(&self, device_type: u16) -> u32 {
+        let of_type = self.nodes.iter().filter(|node| node.device_type == device_type);
+        of_type.map(|node| node.devices).sum()
     }
 
     /// Whether each node is a machine of its own: processes on one node are not on another.

@@ -9,6 +9,7 @@ use bellwether_core::outlook::Expected;
 use bellwether_core::profile::Profile;
 use bellwether_core::record::{EarlyEnd, RunOutcome, StepRecord};
 
+use crate::machine::DeviceType;
 pub use processes::{Patience, Processes};
 
 pub mod cluster;
@@ -54,12 +55,25 @@ pub trait JobRunner {
 }
 
 /// A node of a cluster, as the cluster tells of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct NodeSeen {
     /// Its name.
     pub name: String,
     /// Why it takes no processes; `None` where it does.
     pub down: Option<String>,
+    /// Its slots.
+    pub slots: SlotsSeen,
+}
+
+/// The slots of a node, as the cluster tells of them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SlotsSeen {
+    /// Their type.
+    pub device_type: DeviceType,
+    /// How many there are.
+    pub devices: u32,
+    /// How many of them jobs hold that are not this daemon's.
+    pub taken: u32,
 }
 
 /// What happened to a job's processes, or to nodes. Times are seconds since the Unix epoch.

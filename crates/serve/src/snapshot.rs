@@ -105,6 +105,9 @@ pub struct NodeState {
     pub speed: f64,
     /// Of each slot the job that holds it.
     pub slots: Vec<Option<String>>,
+    /// How many of its slots the cluster's other users hold.
+    #[serde(default, skip_serializing_if = "crate::ledger::is_zero")]
+    pub taken: u32,
 }
 
 /// What a job is doing.

@@ -61,6 +61,8 @@ pub struct State {
     pub view: ClusterView,
     /// Nodes that take no processes, with the reason.
     pub down: BTreeMap<NodeId, String>,
+    /// Slots of nodes that others' jobs hold.
+    pub taken: BTreeMap<NodeId, u32>,
     /// Whether something was said of a node since this was last cleared.
     pub nodes_changed: bool,
     /// What happened since the policy was last asked.
@@ -120,6 +122,7 @@ impl State {
             queues: None,
             view: machine.view(),
             down: BTreeMap::new(),
+            taken: BTreeMap::new(),
             nodes_changed: false,
             changes: Changes::default(),
             jobs: BTreeMap::new(),
@@ -202,6 +205,9 @@ impl State {
             }
             Entry::ClockCorrected { unix_s, .. } => self.correct_clock(*unix_s),
             Entry::Node { node, up, why } => self.node(*node, *up, why),
+            Entry::Slots { node, device_type, devices, taken } => {
+                self.slots_are(node, device_type, *devices, *taken)
+            }
             Entry::Submitted(submitted) => self.submitted(submitted),
             Entry::Moment { progress } => progress.iter().try_for_each(|progress| self.progress(progress)),
             Entry::Decided { decision, deciding_s } => self.decide_in_queues(decision, *deciding_s),
@@ -248,7 +254,7 @@ impl State {
         }
         let record = Record::new(submitted, self.now_s);
         let seen = JobView::waiting(
-            Arc::new(record.scheduled(self.widest(&submitted.device_types))),
+            Arc::new(record.scheduled(self.widest(&submitted.device_types), &self.machine)),
             self.now_s,
             Some(record.work()),
         );
@@ -334,10 +340,10 @@ impl State {
     fn limited(&mut self, job: JobId, wanted: WorkerRange, weight: f64) -> Result<(), LineError> {
         let types = self.known(job)?.submitted.device_types.clone();
         let widest = self.widest(&types);
-        let record = self.known(job)?;
+        let while_profiled = self.jobs.get(&job).map(|record| record.profiled_with(&self.machine));
         let mut workers = wanted;
-        if let Some(after) = &mut record.after_profile {
-            (workers, *after) = (record::ONE, wanted);
+        if let (Some(after), Some(meanwhile)) = (&mut self.known(job)?.after_profile, while_profiled) {
+            (workers, *after) = (meanwhile, wanted);
         }
         let seen = self.seen_mut(job).ok_or(LineError::Job("an ended job is limited"))?;
         let limited = Arc::make_mut(&mut seen.job);

@@ -8,6 +8,7 @@ use bellwether_core::job::{CheckedJob, Job};
 use bellwether_core::prediction::Protocol;
 use bellwether_core::profile::Profile;
 use bellwether_runtime::membership::WorkloadDescription;
+use bellwether_runtime::run_dir::RunDir;
 use bellwether_runtime::workload::Workload;
 
 use crate::error::RunError;
@@ -42,6 +43,27 @@ pub struct How {
     pub initial_weights: Option<PathBuf>,
     /// Batches to measure beside the job's own, on one worker, in samples of a step; usually none.
     pub batches: Vec<u64>,
+    /// Folder in which the measured run lies meanwhile, which workers on other machines must see too; among the
+    /// system's temporary ones if absent.
+    pub folder: Option<PathBuf>,
+    /// The run whose job is measured, by workers where its own would be.
+    pub of_run: Option<RunDir>,
+}
+
+impl How {
+    /// Steps measured like this, by workers that are started like that, with nothing else out of the ordinary.
+    pub fn new(steps: u64, spawn: Spawn) -> How {
+        How {
+            steps,
+            listen: None,
+            peer_by_hand: false,
+            spawn,
+            initial_weights: None,
+            batches: Vec::new(),
+            folder: None,
+            of_run: None,
+        }
+    }
 }
 
 /// Measures what the job does first, in a folder that vanishes afterwards: that is what its profile says.

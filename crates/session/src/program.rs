@@ -100,10 +100,13 @@ impl Program {
         }
         let options = WorkerOptions {
             join: address.to_string(),
+            ticket: None,
             token_file,
             worker: number,
             listen: SocketAddr::new(address.ip(), 0).to_string(),
             orphan_timeout_s: ORPHAN_TIMEOUT_S,
+            notices: Vec::new(),
+            notice_interval_s: 0.0,
         };
         let log = std::path::absolute(run.worker_log_file(number)).ok()?;
         let environment =

@@ -59,6 +59,8 @@ pub enum Note {
         /// Steps to record.
         steps: u64,
     },
+    /// What the cluster does on whose nodes a measurement's workers run.
+    Cluster(String),
     /// The user should start this by hand now.
     Invitation {
         /// What.

@@ -118,9 +118,7 @@ impl Session {
         }
         directors.extend(servers::director(&self.job, description));
         directors.extend(setup.map(synchronise::director));
-        if let Spawn::Slurm(program, slurm) = &self.spawn {
-            directors.push(slurm.director(&run, program)?);
-        }
+        directors.extend(self.spawn.director(&run)?);
         directors.append(&mut self.directors);
         let filled = Options {
             speeds,

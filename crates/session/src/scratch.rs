@@ -1,6 +1,7 @@
-//! A folder of this user alone among the system's temporary ones, which vanishes with what was done in it.
+//! A folder of this user alone, among the system's temporary ones or elsewhere, which vanishes with what was done in
+//! it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{env, fs, process};
 
@@ -17,8 +18,20 @@ pub(crate) struct Scratch(pub(crate) PathBuf);
 
 impl Scratch {
     pub(crate) fn new(purpose: &str) -> Result<Scratch, InputError> {
-        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
-        let path = env::temp_dir().join(format!("bellwether-{purpose}-{}-{number}", process::id()));
+        Scratch::within(&env::temp_dir(), &format!("bellwether-{purpose}"))
+    }
+
+    /// One in this folder. Machines that share it give their processes the same numbers, so a name that is taken is not
+    /// used again.
+    pub(crate) fn within(folder: &Path, name: &str) -> Result<Scratch, InputError> {
+        let free = || loop {
+            let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
+            let path = folder.join(format!("{name}-{}-{number}", process::id()));
+            if !path.exists() {
+                return path;
+            }
+        };
+        let path = free();
         private::own_folder(&path).map_err(|e| at(path.display().to_string(), e))?;
         Ok(Scratch(path))
     }

@@ -149,6 +149,8 @@ fn interpreter() -> Result<PathBuf, InputError> {
 pub struct WorkerOptions {
     /// The coordinator's control plane, `host:port`.
     pub join: String,
+    /// The file that says where it is, for a job of a cluster.
+    pub ticket: Option<PathBuf>,
     /// File with the run's token.
     pub token_file: PathBuf,
     /// The worker's number; 0 asks the coordinator for one.
@@ -157,6 +159,10 @@ pub struct WorkerOptions {
     pub listen: String,
     /// How long it waits when the coordinator is gone.
     pub orphan_timeout_s: f64,
+    /// Who may say that the machine will be taken away, as `--notices` names them.
+    pub notices: Vec<String>,
+    /// Time between two questions to each of them.
+    pub notice_interval_s: f64,
 }
 
 impl WorkerOptions {
@@ -176,10 +182,13 @@ impl WorkerOptions {
         let token_file = token_file.to_path_buf();
         WorkerOptions {
             join: String::new(),
+            ticket: None,
             token_file,
             worker: 0,
             listen: String::new(),
             orphan_timeout_s: 0.0,
+            notices: Vec::new(),
+            notice_interval_s: 0.0,
         }
     }
 }

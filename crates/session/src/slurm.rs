@@ -9,6 +9,7 @@
 //! thread of its own: a controller that does not answer costs training nothing. The folder of the run has to lie where
 //! the nodes find it.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
@@ -33,7 +34,6 @@ use clerk::{Clerk, Script};
 use desk::Desk;
 use programs::Call;
 pub use programs::SlurmError;
-pub use ticket::Ticket;
 
 mod allocation;
 mod answers;
@@ -137,6 +137,17 @@ impl Slurm {
         Ok(SocketAddr::new(address, 0))
     }
 
+    /// Submits the jobs of `run` with a key that begins with `key`.
+    ///
+    /// # Errors
+    ///
+    /// As the file system says.
+    pub(crate) fn keep(&self, run: &RunDir, key: &str) -> Result<(), RunError> {
+        let Submit { options, script } = self.submit.clone();
+        run.keep_cluster_jobs(key, options, script)?;
+        Ok(())
+    }
+
     /// The desk of a run: one for its workers and servers.
     fn desk(&self, run: &RunDir, program: &Program) -> Result<Arc<Desk>, RunError> {
         let mut known = self.desk.lock().expect("no holder of this lock panics");
@@ -145,10 +156,10 @@ impl Slurm {
             return Ok(desk);
         }
         let Submit { options, script } = self.submit.clone();
-        let kept = run.keep_cluster_jobs(options, script)?;
+        let kept = run.keep_cluster_jobs("", options, script)?;
         let desk = Desk::open(|shared| {
             let script = self.script(run.clone(), program.clone());
-            Clerk::new(shared, &kept.key, run.tickets(), run.placement_file(), script)
+            Clerk::new(shared, &kept.key, run.clone(), script)
         });
         let desk = Arc::new(desk.map_err(|e| crate::error::at("--on slurm", e))?);
         *known = Some((run.clone(), Arc::downgrade(&desk)));
@@ -225,15 +236,32 @@ pub fn nodes_of(partition: Option<&str>) -> Result<Vec<SlurmNode>, SlurmError> {
     clerk::nodes_of(partition)
 }
 
+/// Processors by node that are held by this user's jobs whose comments begin with this key of a daemon's.
+///
+/// # Errors
+///
+/// What keeps Slurm from telling.
+pub fn held_by(key: &str) -> Result<BTreeMap<String, u32>, SlurmError> {
+    let mut held = BTreeMap::new();
+    // A key of a run begins with that of its daemon.
+    for job in clerk::jobs_of(clerk::mark(key).trim_end())? {
+        if matches!(job.state.stage(), JobStage::Runs | JobStage::Leaves) {
+            *held.entry(job.nodes).or_insert(0) += job.processors;
+        }
+    }
+    Ok(held)
+}
+
 /// Ends the jobs of a run whose coordinator is gone and comes no more.
 ///
 /// # Errors
 ///
 /// What keeps Slurm from ending them; they end by themselves when they have waited for a coordinator for long enough.
 pub fn end_jobs(run: &RunDir) -> Result<(), SlurmError> {
-    let names = [Role::Worker, Role::Server].map(|role| job_name(run, role)).join(",");
-    let user = format!("--user={}", rustix::process::geteuid().as_raw());
-    Call::new("scancel", [format!("--name={names}"), user]).answer().map(drop)
+    // Another run may have the same name.
+    let Ok(Some(kept)) = run.cluster_jobs() else { return Ok(()) };
+    let jobs: Vec<u64> = clerk::jobs_of(&clerk::mark(&kept.key))?.iter().map(|job| job.job).collect();
+    if jobs.is_empty() { Ok(()) } else { clerk::cancel(&jobs, &[]) }
 }
 
 fn job_name(run: &RunDir, role: Role) -> String {
@@ -259,6 +287,11 @@ pub fn route_to(there: impl ToSocketAddrs) -> std::io::Result<IpAddr> {
         }
     }
     Err(last)
+}
+
+/// Whether this is an address of this machine.
+pub fn is_own(address: IpAddr) -> bool {
+    UdpSocket::bind((address, 0)).is_ok()
 }
 
 /// A word of a shell's.
@@ -293,5 +326,7 @@ mod tests {
     fn this_machine_reaches_itself_by_loopback() {
         assert_eq!(route_to(("127.0.0.1", 9)).ok(), Some(IpAddr::from([127, 0, 0, 1])));
         assert!(route_to(("no-such-host.invalid", 9)).is_err());
+        // No machine has an address that is set aside for documents.
+        assert!(is_own(IpAddr::from([127, 0, 0, 1])) && !is_own(IpAddr::from([192, 0, 2, 1])));
     }
 }

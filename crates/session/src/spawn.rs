@@ -2,7 +2,7 @@
 
 use std::process::Child;
 
-use bellwether_runtime::coordinator::{self, Spawned};
+use bellwether_runtime::coordinator::{self, Director, Spawned};
 use bellwether_runtime::run_dir::RunDir;
 
 use crate::error::RunError;
@@ -31,6 +31,25 @@ fn process(child: std::io::Result<Child>) -> std::io::Result<Box<dyn Spawned>> {
 }
 
 impl Spawn {
+    /// The same where each worker is started with a further variable; `None` of workers that are no processes.
+    pub(crate) fn variable(&self, name: &'static str, value: String) -> Option<Spawn> {
+        match self {
+            Spawn::Processes(program) => Some(Spawn::Processes(program.clone().variable(name, value))),
+            Spawn::Slurm(program, slurm) => {
+                Some(Spawn::Slurm(program.clone().variable(name, value), slurm.clone()))
+            }
+            Spawn::Threads | Spawn::ByHand => None,
+        }
+    }
+
+    /// What turns the cluster's news about the workers of `run` into changes of them, where they are on one.
+    pub(crate) fn director(&self, run: &RunDir) -> Result<Option<Box<dyn Director>>, RunError> {
+        match self {
+            Spawn::Slurm(program, slurm) => slurm.director(run, program).map(Some),
+            Spawn::Processes(_) | Spawn::Threads | Spawn::ByHand => Ok(None),
+        }
+    }
+
     /// The same without the further arguments of workers.
     pub(crate) fn plain(&self) -> Spawn {
         match self {

@@ -10,6 +10,7 @@ use bellwether_runtime::control::Token;
 use bellwether_runtime::coordinator::{self, Spawned};
 use bellwether_runtime::membership::WorkerId;
 use bellwether_runtime::notice::Listening;
+use bellwether_runtime::run_dir::CoordinatorAddress;
 use bellwether_runtime::worker::{Leash, Leashed, Options, Stages, WorkerError, leash};
 use bellwether_runtime::{server, worker};
 
@@ -63,7 +64,7 @@ fn start(
 
 fn options(token: Token, number: WorkerId, address: SocketAddr, leashed: Leashed) -> Options {
     Options {
-        coordinator: address.to_string(),
+        coordinator: CoordinatorAddress::fixed(address.to_string()),
         token,
         worker: number,
         listen: SocketAddr::new(address.ip(), 0),

@@ -31,14 +31,7 @@ fn parameter_servers_are_threads_too() {
 #[test]
 fn a_job_is_measured_on_threads() {
     let line = job::parse(JOB, "line", &[]).unwrap();
-    let how = How {
-        steps: 5,
-        listen: None,
-        peer_by_hand: false,
-        spawn: Spawn::Threads,
-        initial_weights: None,
-        batches: vec![],
-    };
+    let how = How::new(5, Spawn::Threads);
     let build = |_: &_| Ok(Box::new(Line::new(Duration::from_millis(1))) as _);
     let profile = measure(&line, build, &how, &mut |_| {}).unwrap();
     assert_eq!((profile.check(), profile.steps.len()), (Ok(()), 5));

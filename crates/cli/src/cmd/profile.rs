@@ -11,9 +11,11 @@ use bellwether_session::profile::{How, measure, trace};
 use bellwether_session::{Progress, Spawn};
 use bellwether_workloads::data::gzip;
 
+use crate::elsewhere::Elsewhere;
 use crate::failure::Failure;
 use crate::job::Purpose;
 use crate::printer::Printer;
+use crate::runs::{RunDir, StateDir};
 use crate::{files, job, session};
 
 mod args;
@@ -45,7 +47,7 @@ pub(crate) fn profile(arguments: &ProfileArguments, printer: &Printer) -> Result
 
 fn measured(path: &Path, arguments: &ProfileArguments, printer: &Printer) -> Result<Profile, Failure> {
     let opened = job::open(path, &arguments.script, &arguments.set, Purpose::Measure)?;
-    let ProfileArguments { steps, listen, peer_by_hand, .. } = *arguments;
+    let ProfileArguments { steps, peer_by_hand, .. } = *arguments;
     let trained = opened.trained.as_ref();
     if arguments.framework_trace.is_some() && trained.is_none() {
         let what = "only a Python script computes by a framework that has a profiler of its own";
@@ -53,9 +55,34 @@ fn measured(path: &Path, arguments: &ProfileArguments, printer: &Printer) -> Res
             .hint("leave it out: the profile itself says what each virtual node of a job file takes")
             .into());
     }
-    let spawn = Spawn::Processes(session::program_of(trained)?);
-    let batches = arguments.batches.clone();
-    let how = How { steps, listen, peer_by_hand, spawn, initial_weights: opened.initial_weights(), batches };
+    // A job of a daemon is measured where it will train.
+    let run = RunDir::open(path);
+    let moves = arguments.listen.is_none();
+    let program = session::program_of(trained)?;
+    let Elsewhere { spawn, listen, .. } = arguments.elsewhere.place(program, run.as_ref(), moves, printer)?;
+    let is_here = listen.is_none() && !matches!(spawn, Spawn::Slurm(..));
+    if peer_by_hand && !is_here {
+        let what = "the second worker is to join by hand, and all workers are to be started elsewhere";
+        return Err(InputError::new("--peer-by-hand", what).hint("leave it out, or say --on here").into());
+    }
+    let folder = match (&run, is_here) {
+        (_, true) => None,
+        (Some(run), false) => Some(run.path.clone()),
+        (None, false) => {
+            let state_dir = StateDir::find(arguments.state_dir.clone())?;
+            state_dir.make()?;
+            Some(state_dir.path().to_path_buf())
+        }
+    };
+    let how = How {
+        listen: arguments.listen.or(listen),
+        peer_by_hand,
+        initial_weights: opened.initial_weights(),
+        batches: arguments.batches.clone(),
+        folder,
+        of_run: run,
+        ..How::new(steps, spawn)
+    };
     let show = &mut |progress: Progress<'_>| {
         if let Progress::Note(note) = progress {
             session::show(&note, printer);

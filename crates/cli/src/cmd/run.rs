@@ -9,6 +9,7 @@ use bellwether_render::summary;
 use bellwether_runtime::coordinator::CoordinatorError;
 use bellwether_runtime::ending::EndSignal;
 use bellwether_session::script::{Lead, Trained};
+use bellwether_session::slurm::is_own;
 use bellwether_session::{Progress, RunError, Session, Spawn, Timeouts};
 
 use crate::elsewhere::{self, Elsewhere};
@@ -157,7 +158,15 @@ fn place(
         let flip = flip.filter(|(who, _)| *who == worker).map(|(_, flip)| format!("--flip-bit={flip}"));
         pace.into_iter().chain(flip).collect()
     };
-    arguments.elsewhere.place(program_of(trained)?.arguments(more), resumed, printer)
+    // Workers look for the next coordinator where the last one was, unless that was another machine.
+    let stays = |run: &RunDir| run.endpoint().is_some_and(|last| is_own(last.control.ip()));
+    let moves = arguments.listen.is_none() && !resumed.is_some_and(stays);
+    let program = program_of(trained)?.arguments(more);
+    let elsewhere = arguments.elsewhere.place(program, resumed, moves, printer)?;
+    if let Some(run) = resumed.filter(|_| !matches!(elsewhere.spawn, Spawn::Slurm(..))) {
+        run.forget_cluster_jobs()?;
+    }
+    Ok(elsewhere)
 }
 
 /// The exit code, which names the signal that stopped the run, and what a person should hear beside the result.

@@ -123,7 +123,7 @@ fn partition(arguments: &ServeArguments) -> Result<Option<Machine>, Failure> {
         return Err(error.hint("name a partition: --partition NAME; `sinfo` lists them").into());
     };
     let script = elsewhere::script_in(arguments.sbatch_script.as_deref())?;
-    let jobs = SlurmJobs { partition, options: arguments.sbatch.clone(), script };
+    let jobs = SlurmJobs { partition, options: arguments.sbatch.clone(), script, ..SlurmJobs::default() };
     let machine = cluster::machine(jobs, arguments.processors_per_slot.unwrap_or(1))?;
     if let Some(SlurmJobs { options, script, .. }) = machine.slurm.clone() {
         Slurm::new(Submit { options, script }).check()?;

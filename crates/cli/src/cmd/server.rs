@@ -28,7 +28,7 @@ pub(crate) fn server(arguments: ServerArguments, printer: &Printer) -> Result<Ex
     let joining = arguments.join.joining(arguments.server_id)?;
     let by_hand = joining.number == 0;
     if by_hand {
-        printer.note(format_args!("joins the run at {}", joining.coordinator));
+        printer.note(format_args!("joins the run at {}", joining.coordinator.now()));
     }
     let options = Options {
         token: arguments.join.token()?,

@@ -91,7 +91,7 @@ pub(crate) fn worker(arguments: WorkerArguments, printer: &Printer) -> Result<Ex
     };
     let build = |job: &Job, _: &Stages<'_>| -> Result<Box<dyn Workload>, InputError> {
         if by_hand {
-            printer.note(format_args!("joined the run of `{}` at {}", job.name, joining.coordinator));
+            printer.note(format_args!("joined the run of `{}` at {}", job.name, joining.coordinator.now()));
         }
         let workload = session::build(job)?;
         let workload = match arguments.speed {
@@ -127,11 +127,14 @@ fn run_script(arguments: &WorkerArguments, joining: &Joining) -> Result<ExitCode
     let file = &arguments.join.token_file;
     let token_file = std::path::absolute(file).map_err(|e| Failure::at(file.display().to_string(), e))?;
     let options = script::WorkerOptions {
-        join: joining.coordinator.clone(),
+        join: joining.coordinator.now(),
+        ticket: joining.ticket.clone(),
         token_file,
         worker: joining.number,
         listen: joining.listen.to_string(),
         orphan_timeout_s: arguments.join.orphan_timeout.get(),
+        notices: arguments.notices.0.iter().map(Source::word).collect(),
+        notice_interval_s: arguments.notice_interval.get(),
     };
     let command = || {
         let mut command = Command::new(&arguments.script[0]);

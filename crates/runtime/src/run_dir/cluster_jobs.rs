@@ -1,9 +1,10 @@
 //! What the folder of a run knows of a cluster whose jobs its workers are.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::{RunDir, RunDirError, write_json};
@@ -31,21 +32,18 @@ impl RunDir {
     ///
     /// Returns an error if the file cannot be read or holds something else.
     pub fn cluster_jobs(&self) -> Result<Option<ClusterJobs>, RunDirError> {
-        let path = self.path.join(CLUSTER_JOBS);
-        match fs::read(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(RunDirError::io(&path)(error)),
-            Ok(text) => serde_json::from_slice(&text).map(Some).map_err(RunDirError::malformed(&path)),
-        }
+        read_json(&self.path.join(CLUSTER_JOBS))
     }
 
-    /// Keeps how workers are submitted as jobs of a cluster. The key stays what it was.
+    /// Keeps how workers are submitted as jobs of a cluster. The key stays what it was; a new one begins with
+    /// `beginning`, by which those who start many runs know their jobs.
     ///
     /// # Errors
     ///
-    /// As the file system says.
+    /// As the file system says, or if no random key can be drawn.
     pub fn keep_cluster_jobs(
         &self,
+        beginning: &str,
         options: Vec<String>,
         script: String,
     ) -> Result<ClusterJobs, RunDirError> {
@@ -56,12 +54,7 @@ impl RunDir {
         }
         let key = match kept {
             Some(kept) => kept.key,
-            None => {
-                let mut bytes = [0; 8];
-                let drawn = getrandom::fill(&mut bytes);
-                drawn.map_err(|error| RunDirError::Random(io::Error::other(error.to_string())))?;
-                hex(&bytes)
-            }
+            None => format!("{beginning}{}", random_key()?),
         };
         let jobs = ClusterJobs { key, options, script };
         write_json(&self.path.join(CLUSTER_JOBS), &jobs, true)?;
@@ -90,14 +83,43 @@ impl RunDir {
         write_json(&self.placement_file(), placement, true)
     }
 
-    /// `placement.json`: nodes and how many workers and servers may run on each.
-    pub fn placement_file(&self) -> PathBuf {
+    /// On which nodes workers and servers may run, and how many on each; `None` where that was not said.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be read or holds something else.
+    pub fn placement(&self) -> Result<Option<BTreeMap<String, u32>>, RunDirError> {
+        read_json(&self.placement_file())
+    }
+
+    fn placement_file(&self) -> PathBuf {
         self.path.join(PLACEMENT)
     }
 
     /// `tickets/`: what jobs of a cluster are told when they begin.
     pub fn tickets(&self) -> PathBuf {
         self.path.join(TICKETS)
+    }
+}
+
+/// A word that no other draws.
+///
+/// # Errors
+///
+/// Returns an error if the system gives no random bytes.
+pub fn random_key() -> Result<String, RunDirError> {
+    let mut bytes = [0; 8];
+    let drawn = getrandom::fill(&mut bytes);
+    drawn.map_err(|error| RunDirError::Random(io::Error::other(error.to_string())))?;
+    Ok(hex(&bytes))
+}
+
+/// What is in this file; `None` where it is not there.
+fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, RunDirError> {
+    match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(RunDirError::io(path)(error)),
+        Ok(text) => serde_json::from_slice(&text).map(Some).map_err(RunDirError::malformed(path)),
     }
 }
 
@@ -109,8 +131,9 @@ mod tests {
     fn what_is_known_already_is_not_written_again() {
         let folder = tempfile::tempdir().expect("a folder");
         let run = RunDir::at(folder.path());
-        let keep = |script: &str| run.keep_cluster_jobs(vec!["--time=1".into()], script.into());
+        let keep = |script: &str| run.keep_cluster_jobs("daemon-", vec!["--time=1".into()], script.into());
         let first = keep("").expect("it can be written");
+        assert!(first.key.starts_with("daemon-"));
         let file = folder.path().join(CLUSTER_JOBS);
         let written = || fs::metadata(&file).and_then(|file| file.modified()).expect("it is there");
         let before = written();

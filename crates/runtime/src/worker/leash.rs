@@ -49,19 +49,20 @@ impl Leash {
     }
 }
 
-/// Lets the signals that ask a process to leave ask the worker on this leash, from now on.
+/// Lets the signals that ask a process to leave ask the worker on this leash, from now on. `terminate_is_notice` if
+/// SIGTERM is the provider's and [heard elsewhere](crate::notice::Source::Sigterm).
 ///
 /// # Errors
 ///
 /// Returns an error if the system gives no thread, or does not let us listen.
-pub fn leave_on_signals(leash: Leash, log: fn(&str)) -> std::io::Result<()> {
+pub fn leave_on_signals(leash: Leash, terminate_is_notice: bool, log: fn(&str)) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // Before this returns: the signal may be on its way.
     let signals = {
         let _entered = runtime.enter();
         EndSignals::listen()?
     };
-    let mut process = Process { signals, terminate_is_notice: false, asked: false, log };
+    let mut process = Process { signals, terminate_is_notice, asked: false, log };
     let listen = move || {
         runtime.block_on(async {
             loop {

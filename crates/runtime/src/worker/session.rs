@@ -17,6 +17,7 @@ use crate::membership::{FromWorker, Membership, Phase, ToWorker, WorkerId, Workl
 use crate::notice::{self, Listening, Source, Watch};
 use crate::parameters::Handle;
 use crate::progress::{Progress, Witness};
+use crate::run_dir::CoordinatorAddress;
 use crate::threads;
 use crate::worker::leash::{Call, Calls, Leashed};
 use crate::worker::links::Preparation;
@@ -191,7 +192,7 @@ pub(crate) struct Connection {
 impl Connection {
     /// Starts the thread; it keeps a session open until the worker ends, or is told to vanish.
     pub(crate) fn start(
-        coordinator: String,
+        coordinator: CoordinatorAddress,
         token: Token,
         identity: Identity,
         (orphan_timeout, leashed): (Duration, Option<Leashed>),
@@ -257,7 +258,7 @@ impl Drop for Connection {
 }
 
 struct Keeper {
-    coordinator: String,
+    coordinator: CoordinatorAddress,
     token: Token,
     orphan_timeout: Duration,
     mailbox: Arc<Mailbox>,
@@ -372,7 +373,7 @@ impl Keeper {
                 server: identity.server,
                 instance: identity.instance,
             };
-            match open_session(&self.coordinator, &self.token, attach, ADMISSION).await {
+            match open_session(&self.coordinator.now(), &self.token, attach, ADMISSION).await {
                 Err(ClientError::Unreachable { .. }) if begun.elapsed() < self.patience(first) => {
                     tokio::time::sleep(RETRY).await;
                 }

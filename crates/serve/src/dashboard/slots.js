@@ -66,6 +66,7 @@ export class Slots {
       title: [
         node.speed === 1 ? node.device_type : `${node.device_type}, ${node.speed} times as fast as the fastest`,
         node.down == null ? null : `takes no jobs: ${node.down}`,
+        node.taken ? `the cluster's other users hold ${node.taken} of the node's ${node.slots.length} slots` : null,
       ].filter(Boolean).join("; "),
       down: node.down != null,
     })));

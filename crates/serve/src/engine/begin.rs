@@ -75,7 +75,7 @@ pub(super) fn same_world(options: &Options, state: &State) -> Result<(), InputEr
             InputError::new(place, format!("the ledger of this state directory was begun with {what}"));
         Err(error.hint(format!("leave {place} out to go on as before; --state-dir starts over elsewhere")))
     };
-    if options.machine.as_ref().is_some_and(|machine| *machine != state.machine) {
+    if options.machine.as_ref().is_some_and(|machine| !state.machine.is_as(machine)) {
         return other("--slots", "other slots");
     }
     if options.time_scale.is_some_and(|scale| scale != state.time_scale) {

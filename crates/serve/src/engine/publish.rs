@@ -226,7 +226,9 @@ fn nodes(state: &State) -> Vec<NodeState> {
         let holder = |index| state.slots.holder(Slot { node: NodeId(place as u32), index });
         let slots = (0..node.devices).map(|index| holder(index).map(|job| name_of(state, job))).collect();
         let down = state.down.get(&NodeId(place as u32)).cloned();
-        NodeState { name: node.name.clone(), down, device_type: kind.name.clone(), speed: kind.speed, slots }
+        let (name, device_type) = (node.name.clone(), kind.name.clone());
+        let taken = state.taken.get(&NodeId(place as u32)).copied().unwrap_or(0);
+        NodeState { name, down, device_type, speed: kind.speed, slots, taken }
     });
     nodes.collect()
 }

@@ -107,6 +107,9 @@ pub struct KeptState {
     /// numbers among the other fields of a line.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub down: Vec<(NodeId, String)>,
+    /// Nodes with slots that others' jobs hold, and how many.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub taken: Vec<(NodeId, u32)>,
     /// The queues that divide the slots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queues: Option<KeptQueues>,

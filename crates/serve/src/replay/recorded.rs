@@ -111,10 +111,10 @@ impl Recorded {
     /// Of jobs from before a compaction it is not known when a policy first saw them: that was soon after they were
     /// submitted.
     fn restored(&mut self, now_s: f64) {
-        let State { jobs, policy, policies, view, .. } = &self.state;
+        let State { jobs, policy, policies, view, machine, .. } = &self.state;
         let arrival = |(id, record): (&JobId, &Record)| {
             let widest = view.widest(&record.submitted.device_types);
-            (*id, record.submitted_s, Arc::new(record.scheduled(widest)))
+            (*id, record.submitted_s, Arc::new(record.scheduled(widest, machine)))
         };
         self.arrivals = jobs.iter().map(arrival).collect();
         self.policies.extend(Some(policy.clone()).filter(|policy| !policy.is_empty()));

@@ -6,9 +6,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bellwether_core::InputError;
-use bellwether_session::slurm::{NodeState, SlurmNode, nodes_of};
+use bellwether_runtime::run_dir::random_key;
+use bellwether_session::slurm::{NodeState, SlurmError, SlurmNode, held_by, nodes_of};
 
-use super::{NodeSeen, Report};
+use super::{NodeSeen, Report, SlotsSeen};
 use crate::machine::{DeviceType, Machine, MachineNode, SlurmJobs};
 
 /// Time between two looks at the nodes.
@@ -35,14 +36,8 @@ pub fn machine(jobs: SlurmJobs, processors_per_slot: u32) -> Result<Machine, Inp
     (machine.device_types, machine.nodes) = (Vec::new(), Vec::new());
     let has_gpus = nodes.iter().any(|node| gpus(node).is_some());
     for node in &nodes {
-        let (name, devices) =
-            gpus(node).unwrap_or_else(|| ("cpu".into(), node.processors / processors_per_slot.max(1)));
-        let memory_bytes = (!has_gpus && devices > 0).then(|| node.memory_mib * MIB / u64::from(devices));
-        let known = machine.device_types.iter().position(|kind| kind.name == name);
-        let device_type = known.unwrap_or_else(|| {
-            machine.device_types.push(DeviceType { name, speed: 1.0, memory_bytes });
-            machine.device_types.len() - 1
-        }) as u16;
+        let (kind, devices) = slots(node, processors_per_slot, has_gpus);
+        let device_type = machine.type_of(&kind);
         machine.nodes.push(MachineNode { name: node.name.clone(), device_type, devices });
     }
     if machine.nodes.iter().all(|node| node.devices == 0) {
@@ -56,8 +51,19 @@ pub fn machine(jobs: SlurmJobs, processors_per_slot: u32) -> Result<Machine, Inp
         false => format!("--cpus-per-task={processors_per_slot}"),
     };
     jobs.options.splice(0..0, [format!("--partition={}", jobs.partition), own]);
+    jobs.processors_per_slot = processors_per_slot;
+    let key = random_key().map_err(|error| InputError::new("--on slurm", error.to_string()))?;
+    jobs.key = format!("{key}-");
     machine.slurm = Some(jobs);
     Ok(machine)
+}
+
+/// The slots of a node: their type, and how many there are.
+fn slots(node: &SlurmNode, processors_per_slot: u32, has_gpus: bool) -> (DeviceType, u32) {
+    let (name, devices) =
+        gpus(node).unwrap_or_else(|| ("cpu".into(), node.processors / processors_per_slot.max(1)));
+    let memory_bytes = (!has_gpus && devices > 0).then(|| node.memory_mib * MIB / u64::from(devices));
+    (DeviceType { name, speed: 1.0, memory_bytes }, devices)
 }
 
 /// GPUs of a node: their type, and how many there are.
@@ -83,14 +89,14 @@ impl NodeWatch {
     /// # Errors
     ///
     /// Returns the system's error, where it gives no thread.
-    pub fn start(partition: String, tell: impl Fn(Report) + Send + 'static) -> std::io::Result<NodeWatch> {
+    pub fn start(jobs: SlurmJobs, tell: impl Fn(Report) + Send + 'static) -> std::io::Result<NodeWatch> {
         let (stop, stopped) = mpsc::channel();
         let thread = std::thread::Builder::new().name("nodes".into()).spawn(move || {
-            let mut known: BTreeMap<String, Option<String>> = BTreeMap::new();
+            let mut known = Known::default();
             loop {
                 // A controller that does not answer says nothing of its nodes.
-                if let Ok(nodes) = nodes_of(Some(&partition)) {
-                    let news = news(&mut known, &nodes);
+                if let Ok(seen) = seen(&jobs) {
+                    let news = known.news(seen);
                     if !news.is_empty() {
                         tell(Report::Nodes(news));
                     }
@@ -112,25 +118,69 @@ impl Drop for NodeWatch {
     }
 }
 
-/// Nodes that are otherwise than they were known to be. One that is not named any more has left the partition.
-fn news(known: &mut BTreeMap<String, Option<String>>, nodes: &[SlurmNode]) -> Vec<NodeSeen> {
-    let why = |node: &SlurmNode| {
+/// The nodes of the partition now.
+fn seen(jobs: &SlurmJobs) -> Result<Vec<NodeSeen>, SlurmError> {
+    let nodes = nodes_of(Some(&jobs.partition))?;
+    let own = if jobs.key.is_empty() { None } else { Some(held_by(&jobs.key)?) };
+    Ok(told(&nodes, jobs.processors_per_slot, own.as_ref()))
+}
+
+/// What is told of nodes, of whose processors our own jobs hold some; nothing is known of others' where that of our own
+/// is not.
+fn told(nodes: &[SlurmNode], processors_per_slot: u32, own: Option<&BTreeMap<String, u32>>) -> Vec<NodeSeen> {
+    let has_gpus = nodes.iter().any(|node| gpus(node).is_some());
+    let seen = |node: &SlurmNode| {
         let word = match node.state {
-            NodeState::Open => return None,
-            NodeState::Drains => "it is drained",
-            NodeState::Down => "it is down",
+            NodeState::Open => None,
+            NodeState::Drains => Some("it is drained"),
+            NodeState::Down => Some("it is down"),
         };
-        Some(if node.reason.is_empty() { word.into() } else { format!("{word}: {}", node.reason) })
+        let down = word.map(|word| match node.reason.as_str() {
+            "" => word.into(),
+            reason => format!("{word}: {reason}"),
+        });
+        let (device_type, devices) = slots(node, processors_per_slot, has_gpus);
+        // Which GPUs others hold `sinfo` does not tell in these columns.
+        let others = own
+            .filter(|_| !has_gpus)
+            .map_or(0, |own| node.held_processors.saturating_sub(own.get(&node.name).copied().unwrap_or(0)));
+        let taken = others.div_ceil(processors_per_slot.max(1)).min(devices);
+        NodeSeen { name: node.name.clone(), down, slots: SlotsSeen { device_type, devices, taken } }
     };
-    let mut now: BTreeMap<String, Option<String>> =
-        nodes.iter().map(|node| (node.name.clone(), why(node))).collect();
-    for name in known.keys() {
-        now.entry(name.clone()).or_insert_with(|| Some("it is not in the partition any more".into()));
+    nodes.iter().map(seen).collect()
+}
+
+/// What was told of nodes.
+#[derive(Debug, Default)]
+struct Known {
+    told: BTreeMap<String, NodeSeen>,
+    /// How many slots of each node others held by the last look. Nodes and jobs are two questions, and a job may begin
+    /// between them: what is told was seen twice.
+    taken: BTreeMap<String, u32>,
+}
+
+impl Known {
+    /// Nodes that are otherwise than they were known to be. One that is not named any more has left the partition.
+    fn news(&mut self, seen: Vec<NodeSeen>) -> Vec<NodeSeen> {
+        let mut now: BTreeMap<String, NodeSeen> = BTreeMap::new();
+        for mut node in seen {
+            let taken = node.slots.taken;
+            let before = self.taken.insert(node.name.clone(), taken);
+            if before != Some(taken) {
+                node.slots.taken = self.told.get(&node.name).map_or(0, |told| told.slots.taken);
+            }
+            now.insert(node.name.clone(), node);
+        }
+        for (name, told) in &self.told {
+            let gone =
+                || NodeSeen { down: Some("it is not in the partition any more".into()), ..told.clone() };
+            now.entry(name.clone()).or_insert_with(gone);
+        }
+        let changed = now.values().filter(|node| self.told.get(&node.name) != Some(*node));
+        let news = changed.cloned().collect();
+        self.told = now;
+        news
     }
-    let changed = now.iter().filter(|(name, down)| known.get(*name) != Some(*down));
-    let news = changed.map(|(name, down)| NodeSeen { name: name.clone(), down: down.clone() }).collect();
-    *known = now;
-    news
 }
 
 #[cfg(test)]
@@ -139,28 +189,55 @@ mod tests {
 
     use super::*;
 
+    fn look(text: &str, own: &[(&str, u32)]) -> Vec<NodeSeen> {
+        let own = own.iter().map(|(node, count)| ((*node).to_owned(), *count)).collect();
+        told(&nodes(text).expect("it is as sinfo writes it"), 2, Some(&own))
+    }
+
     #[test]
     fn only_what_changes_is_told() {
-        let read = |text: &str| nodes(text).expect("it is as sinfo writes it");
-        let mut known = BTreeMap::new();
-        let first = news(
-            &mut known,
-            &read("n1|low|idle|2|9|(null)|(null)|none\nn2|low|mixed|2|9|(null)|(null)|none\n"),
-        );
+        let mut known = Known::default();
+        let first = known.news(look(
+            "n1|low|idle|2|9|(null)|0/2/0/2|(null)|none\nn2|low|mixed|2|9|(null)|0/2/0/2|(null)|none\n",
+            &[],
+        ));
         assert_eq!(first.len(), 2);
-        assert!(first.iter().all(|node| node.down.is_none()));
-        let drained = read("n1|low|draining|2|9|(null)|(null)|disk\nn2|low|idle|2|9|(null)|(null)|none\n");
-        let told = news(&mut known, &drained);
-        assert_eq!(told, [NodeSeen { name: "n1".into(), down: Some("it is drained: disk".into()) }]);
-        assert_eq!(news(&mut known, &drained), []);
-        let told = news(&mut known, &read("n2|low|idle|2|9|(null)|(null)|none\n"));
+        assert!(first.iter().all(|node| node.down.is_none() && node.slots.devices == 1));
+        let drained = || {
+            let text = "n1|low|draining|2|9|(null)|0/2/0/2|(null)|disk\nn2|low|idle|2|9|(null)|0/2/0/2|(null)|none\n";
+            look(text, &[])
+        };
+        let told = known.news(drained());
+        assert_eq!((told.len(), told[0].down.as_deref()), (1, Some("it is drained: disk")));
+        assert_eq!(known.news(drained()), []);
+        let told = known.news(look("n2|low|idle|2|9|(null)|0/2/0/2|(null)|none\n", &[]));
         assert_eq!(told[0].down.as_deref(), Some("it is not in the partition any more"));
+        let told = known.news(look(
+            "n2|low|idle|2|9|(null)|0/2/0/2|(null)|none\nn9|low|idle|4|9|(null)|0/4/0/4|(null)|none\n",
+            &[],
+        ));
+        assert_eq!((told.len(), told[0].name.as_str(), told[0].slots.devices), (1, "n9", 2));
+    }
+
+    #[test]
+    fn what_others_hold_is_told_once_it_was_seen_twice() {
+        let mut known = Known::default();
+        let busy = || look("n1|low|mixed|8|9|(null)|5/3/0/8|(null)|none\n", &[("n1", 2)]);
+        let free = || look("n1|low|mixed|8|9|(null)|2/6/0/8|(null)|none\n", &[("n1", 2)]);
+        let taken = |news: Vec<NodeSeen>| news.iter().map(|node| node.slots.taken).collect::<Vec<_>>();
+        assert_eq!(taken(known.news(free())), [0]);
+        assert!(known.news(busy()).is_empty());
+        assert_eq!(taken(known.news(busy())), [2], "three processors of others are parts of two slots");
+        assert!(known.news(free()).is_empty());
+        assert!(known.news(busy()).is_empty());
+        assert!(known.news(free()).is_empty());
+        assert_eq!(taken(known.news(free())), [0]);
     }
 
     #[test]
     fn gpus_are_slots_before_processors_are() {
         let nodes = nodes(
-            "n1|low|idle|8|9|craynetwork:1,gpu:a100:4|(null)|none\nn2|low|idle|8|9|gpu:2|(null)|none\n",
+            "n1|low|idle|8|9|craynetwork:1,gpu:a100:4|0/8/0/8|(null)|none\nn2|low|idle|8|9|gpu:2|0/8/0/8|(null)|none\n",
         );
         let nodes = nodes.expect("it is as sinfo writes it");
         assert_eq!(gpus(&nodes[0]), Some(("a100".into(), 4)));

@@ -60,6 +60,7 @@ impl State {
             observed: self.belief.observed(),
             decided: self.decided,
             down: self.down.clone().into_iter().collect(),
+            taken: self.taken.clone().into_iter().collect(),
             queues: self.queues.as_ref().map(Queues::kept),
         }));
         once(opened).chain(jobs).chain(decisions).chain(once(rest))
@@ -127,8 +128,16 @@ impl State {
             observed,
             decided,
             mut down,
+            mut taken,
             queues,
         } = kept.clone();
+        taken.retain(|(node, _)| (node.0 as usize) < self.view.nodes.len());
+        for (node, taken) in &taken {
+            let seen = &mut self.view.nodes[node.0 as usize];
+            seen.devices = seen.devices.saturating_sub(*taken);
+            seen.free = seen.free.saturating_sub(*taken);
+        }
+        self.taken = taken.into_iter().collect();
         down.retain(|(node, _)| (node.0 as usize) < self.view.nodes.len());
         for (node, _) in &down {
             self.view.nodes[node.0 as usize].up = false;

@@ -1,8 +1,13 @@
 //! Nodes that go and come back: what was decided for them is void, and a policy decides again at once.
 
-use bellwether_core::cluster::{JobId, NodeId, Share};
+use std::sync::Arc;
 
+use bellwether_core::cluster::{JobId, Node, NodeId, Share};
+use bellwether_core::job::WorkerRange;
+
+use super::record::limit;
 use super::{LineError, State};
+use crate::machine::{DeviceType, MachineNode};
 
 impl State {
     /// A node takes no processes any more, for this reason, or takes them again. Jobs that were given devices there
@@ -30,6 +35,81 @@ impl State {
         Ok(())
     }
 
+    /// A node of the cluster has these slots, of which others' jobs hold some; one that was not there joins. Jobs that
+    /// were given more of it than there are lose what they hold, as where a node goes. A fresh policy decides about
+    /// slots that are otherwise than they were: policies may keep what never changed before.
+    pub(super) fn slots_are(
+        &mut self,
+        name: &str,
+        device_type: &DeviceType,
+        devices: u32,
+        taken: u32,
+    ) -> Result<(), LineError> {
+        if !self.machine.is_cluster() || name.is_empty() {
+            return Err(LineError::Misplaced("a node that joins a machine"));
+        }
+        let before = self.all_devices();
+        let usable = devices.saturating_sub(taken);
+        let place = self.machine.nodes.iter().position(|node| node.name == name);
+        let place = place.unwrap_or_else(|| self.join(name, device_type));
+        let node = NodeId(place as u32);
+        let holds = |node: &Node| node.devices - node.free;
+        if usable < holds(&self.view.nodes[place]) {
+            self.void(node);
+        }
+        self.machine.nodes[place].devices = devices;
+        self.machine.check()?;
+        let seen = &mut self.view.nodes[place];
+        let held = holds(seen);
+        (seen.devices, seen.free) = (usable.max(held), usable.saturating_sub(held));
+        match taken {
+            0 => drop(self.taken.remove(&node)),
+            taken => drop(self.taken.insert(node, taken)),
+        }
+        self.slots.version += 1;
+        self.nodes_changed = true;
+        self.widen(&before);
+        self.begin_policy();
+        Ok(())
+    }
+
+    /// Adds a node without slots; its place.
+    fn join(&mut self, name: &str, device_type: &DeviceType) -> usize {
+        let device_type = self.machine.type_of(device_type);
+        let names = self.machine.device_types.iter().map(|kind| kind.name.clone());
+        self.view.device_types = names.collect();
+        self.machine.nodes.push(MachineNode { name: name.to_owned(), device_type, devices: 0 });
+        self.view.nodes.push(Node { device_type, devices: 0, free: 0, up: true });
+        self.view.nodes.len() - 1
+    }
+
+    /// Jobs that could have all slots of a type may have those that came, within the limits of their users.
+    fn widen(&mut self, before: &[u32]) {
+        let now = self.all_devices();
+        let open =
+            self.jobs.iter().filter(|(_, record)| record.end.is_none() && record.after_profile.is_none());
+        let wider = open.filter_map(|(job, record)| {
+            let types = &record.submitted.device_types;
+            let (was, is) = (widest(before, types), widest(&now, types));
+            (is > was).then_some((*job, was, is))
+        });
+        for (job, was, is) in wider.collect::<Vec<_>>() {
+            let most = self.jobs[&job].submitted.workers.max;
+            let Some(seen) = self.seen_mut(job).filter(|seen| seen.job.max_devices == was) else { continue };
+            let mut widened = Arc::clone(&seen.job);
+            let WorkerRange { min, max } = self.jobs[&job].workers_of(&widened);
+            limit(Arc::make_mut(&mut widened), WorkerRange { min, max: most.max(max) }, is);
+            if let Some(seen) = self.seen_mut(job) {
+                seen.job = widened;
+            }
+        }
+    }
+
+    /// Slots of each type.
+    fn all_devices(&self) -> Vec<u32> {
+        (0..self.view.device_types.len() as u16).map(|kind| self.machine.devices(kind)).collect()
+    }
+
     fn void(&mut self, node: NodeId) {
         let now_s = self.now_s;
         let is_there = |share: &Share| share.node == node;
@@ -50,15 +130,20 @@ impl State {
         }
     }
 
-    /// The most slots of one of these types (of any, if empty), those of nodes that are down included: they come back.
+    /// The most slots of one of these types (of any, if empty), those of nodes that are down, and those that others'
+    /// jobs hold, included: they come back.
     pub fn widest(&self, types: &[u16]) -> u32 {
-        let named = |kind: &u16| types.is_empty() || types.contains(kind);
-        let kinds = (0..self.view.device_types.len() as u16).filter(named);
-        kinds.map(|kind| self.view.devices_with_down(kind)).max().unwrap_or(0)
+        widest(&self.all_devices(), types)
     }
 
     /// Whether processes may begin on a node.
     pub fn is_up(&self, node: NodeId) -> bool {
         self.view.nodes.get(node.0 as usize).is_some_and(|node| node.up)
     }
+}
+
+/// The most slots of one of these types (of any, if empty), where each has so many.
+fn widest(slots: &[u32], types: &[u16]) -> u32 {
+    let named = |kind: usize| types.is_empty() || types.contains(&(kind as u16));
+    slots.iter().enumerate().filter(|(kind, _)| named(*kind)).map(|(_, slots)| *slots).max().unwrap_or(0)
 }

@@ -34,7 +34,7 @@ impl State {
         let comes_alone = |(record, before_s): &(&&Record, f64)| record.submitted_s - before_s > together_s;
         let arrival = |(record, _): (&&Record, f64)| {
             let widest = self.widest(&record.submitted.device_types);
-            (Arc::new(record.scheduled(widest)), record.work())
+            (Arc::new(record.scheduled(widest, &self.machine)), record.work())
         };
         let arrivals = recent.iter().zip(before_s).filter(comes_alone).map(arrival).collect();
         let oldest_s = recent.last().map_or(now_s, |record| record.submitted_s);

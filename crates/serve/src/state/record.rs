@@ -6,12 +6,10 @@ use bellwether_core::prediction::{JobDescription, Protocol};
 use bellwether_model::observed::Observed;
 
 use crate::ledger::{OpenWay, Record, Submitted};
+use crate::machine::Machine;
 
 /// Why a job does not train yet.
-const BEING_PROFILED: &str = "it is profiled first, on one slot";
-
-/// What a job may have while it is profiled.
-pub(super) const ONE: WorkerRange = WorkerRange { min: 1, max: 1 };
+const BEING_PROFILED: &str = "it is profiled first";
 
 impl Record {
     pub(super) fn new(submitted: &Submitted, now_s: f64) -> Record {
@@ -74,9 +72,10 @@ impl Record {
 
     /// The job in the words of policies, within the limits with which it was submitted; at most `widest` slots are of
     /// one type that can hold it.
-    pub fn scheduled(&self, widest: u32) -> Job {
+    pub fn scheduled(&self, widest: u32, machine: &Machine) -> Job {
         let Submitted { name, job, weight, deadline_s, .. } = self.submitted.as_ref();
-        let workers = if self.after_profile.is_some() { ONE } else { self.submitted.workers };
+        let workers =
+            if self.after_profile.is_some() { self.profiled_with(machine) } else { self.submitted.workers };
         let (ways, is_open) = (self.ways_at(self.step), !self.submitted.ways.is_empty());
         let mut scheduled = Job {
             description: JobDescription {
@@ -102,18 +101,29 @@ impl Record {
         scheduled
     }
 
+    /// The workers that it may have while it is profiled. On one machine a second one is measured beside the first, on
+    /// the same slot; on a cluster each has a place of its own, so that the link between two is measured.
+    pub(super) fn profiled_with(&self, machine: &Machine) -> WorkerRange {
+        let job = &self.submitted.job;
+        let two = machine.is_cluster() && self.submitted.servers == 0 && job.batch.virtual_nodes >= 2;
+        let workers = if two { 2 } else { 1 };
+        WorkerRange { min: workers, max: workers }
+    }
+
     /// The numbers of workers that `seen`, this job as policies see it, may have now, or once it was profiled.
     pub fn workers(&self, seen: &JobView) -> WorkerRange {
-        if let Some(workers) = self.after_profile {
-            return workers;
-        }
-        if let Some(workers) = seen.job.workers {
-            return workers;
-        }
+        self.after_profile.unwrap_or_else(|| self.workers_of(&seen.job))
+    }
+
+    /// The numbers of workers that policies may give it now, by their words.
+    pub(super) fn workers_of(&self, scheduled: &Job) -> WorkerRange {
         let servers = self.submitted.servers;
-        let [min, max] =
-            [seen.job.min_devices, seen.job.max_devices].map(|count| count.saturating_sub(servers));
-        WorkerRange { min, max }
+        let within = || {
+            let [min, max] =
+                [scheduled.min_devices, scheduled.max_devices].map(|count| count.saturating_sub(servers));
+            WorkerRange { min, max }
+        };
+        scheduled.workers.unwrap_or_else(within)
     }
 
     /// The fewest slots of servers that it may have.

@@ -94,6 +94,7 @@ impl Server {
                 device_type: "cpu".into(),
                 speed: 1.0,
                 slots: vec![None; SLOTS as usize],
+                taken: 0,
             }]),
             time_scale: 1.0,
             ..ClusterState::default()

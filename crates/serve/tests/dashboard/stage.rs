@@ -247,6 +247,7 @@ fn cluster() -> ClusterState {
         device_type: "cpu".into(),
         speed: 1.0,
         slots: vec![None; SLOTS as usize],
+        taken: 0,
     };
     ClusterState {
         version: "0.1.0".into(),

@@ -67,7 +67,9 @@ fn machine(seed: u64) -> Machine {
             node.name = format!("n{number}");
         }
         let (partition, script) = ("all".into(), String::new());
-        machine.slurm = Some(SlurmJobs { partition, options: Vec::new(), script });
+        let key = "daemon-".into();
+        machine.slurm =
+            Some(SlurmJobs { partition, options: Vec::new(), script, processors_per_slot: 1, key });
     }
     if seed.is_multiple_of(5) {
         machine.device_types[0].memory_bytes = Some(1 << 30);

@@ -30,9 +30,7 @@ pub(crate) fn choose(
     price: Option<DollarsPerHour>,
     observe: &mut Observe<'_>,
 ) -> Result<Planned, RunError> {
-    let spawn = spawn.plain();
-    let (listen, initial_weights, batches) = (None, None, Vec::new());
-    let how = How { steps: STEPS, listen, peer_by_hand: false, spawn, initial_weights, batches };
+    let how = How::new(STEPS, spawn.plain());
     let profile = synchronous::measure(job, (description, workload), &how, observe)?;
     let model = ProfileModel::new(profile)?;
     // Workers of one machine talk over its memory, whose rate was measured where there are two.

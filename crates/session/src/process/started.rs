@@ -16,9 +16,6 @@ const COMPLAINT_BYTES: u64 = 4096;
 /// Lines of a log that are shown where none is marked as an error.
 const COMPLAINT_LINES: usize = 3;
 
-/// How long one that is interrupted may take to leave.
-const LEAVING_PATIENCE: Duration = Duration::from_secs(2);
-
 /// A process that was started to lead a run. Dropping it ends nothing.
 #[derive(Debug)]
 pub struct Started {
@@ -76,8 +73,8 @@ impl Started {
     }
 
     /// Ends it: it is interrupted, as by Ctrl-C, so that it ends what it has started, and killed if it does not leave
-    /// within two seconds.
-    pub fn end(&mut self) {
+    /// within `patience`.
+    pub fn end(&mut self, patience: Duration) {
         let runs = |child: &mut Child| matches!(child.try_wait(), Ok(None));
         if !runs(&mut self.child) {
             return;
@@ -87,7 +84,7 @@ impl Started {
             let _ = kill_process(process, Signal::INT);
         }
         let since = Instant::now();
-        while runs(&mut self.child) && since.elapsed() < LEAVING_PATIENCE {
+        while runs(&mut self.child) && since.elapsed() < patience {
             std::thread::sleep(Duration::from_millis(10));
         }
         self.kill();

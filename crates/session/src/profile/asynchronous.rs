@@ -12,15 +12,13 @@ use bellwether_runtime::coordinator::{self, Observation, Options};
 use bellwether_runtime::membership::WorkloadDescription;
 use bellwether_runtime::metrics;
 use bellwether_runtime::parameters::ShardMap;
-use bellwether_runtime::run_dir::{RunDir, StateDir};
+use bellwether_runtime::run_dir::RunDir;
 
 use super::How;
 use super::by_parts::{self, Measured, Unit};
-use super::setup::{Ask, LAST_CHECKPOINT_WAIT, endless, help};
+use super::setup::{Ask, MeasuredRun, endless, help, tell};
 use crate::error::{RunError, at};
 use crate::metrics::WARM_UP_STEPS;
-use crate::options::{LOOPBACK, options, reachable};
-use crate::scratch::Scratch;
 use crate::{Note, Observe, Progress, Role, Spawn, WorkloadBuilder};
 
 /// Trains `job` for a moment, asynchronously and in a folder of its own, and makes its profile.
@@ -41,10 +39,8 @@ pub(super) fn measure(
         job.sync.policy = SyncPolicy::Phases(vec![(0.0, Protocol::Asp)]);
         (job.sync.servers, job.sync.replica, job.sync.order) = (1, false, Order::Fifo);
     })?;
-    let scratch = Scratch::new("profile")?;
-    let run = StateDir::find(Some(scratch.0.clone()))?.create(&job, false)?;
-    let listen = how.listen.unwrap_or(LOOPBACK);
-    reachable(listen)?;
+    let measured = MeasuredRun::create(&job, how)?;
+    let run = &measured.run;
     let (asks, asked) = channel();
     let helper = help(run.clone(), asked);
     let per_step = u64::from(job.batch.virtual_nodes / job.sync.nodes_per_update).max(1);
@@ -53,9 +49,10 @@ pub(super) fn measure(
     let mut invited = !how.peer_by_hand;
     let mut over = false;
     let seen = &mut |seen: Observation<'_>| {
+        tell(&seen, observe);
         if let (false, Some(endpoint)) = (invited, run.endpoint()) {
             invited = true;
-            invite(&run, endpoint.control, observe);
+            invite(run, endpoint.control, observe);
         }
         if let Observation::Journal(Event::Committed { last, .. }) = seen
             && !over
@@ -68,8 +65,8 @@ pub(super) fn measure(
     };
     let spawn = if how.peer_by_hand { &Spawn::ByHand } else { &how.spawn };
     let options = Options {
-        spawn: spawn.workers(&run, workload)?,
-        spawn_server: spawn.servers(&run)?,
+        spawn: spawn.workers(run, workload)?,
+        spawn_server: spawn.servers(run)?,
         synchronisation: Synchronisation {
             phases: vec![(0, Protocol::Asp)],
             servers: 1,
@@ -77,12 +74,7 @@ pub(super) fn measure(
             ..Synchronisation::default()
         },
         measure_link: true,
-        last_checkpoint_wait: LAST_CHECKPOINT_WAIT,
-        initial_weights: workload
-            .initial_weights()
-            .map(|file| run.keep_initial_weights(&file))
-            .transpose()?,
-        ..options(&run, job, description, listen)?
+        ..measured.options(job, (description, workload), how)?
     };
     let ended = coordinator::run(options, seen).map_err(|e| at("profile", e));
     drop(asks);
@@ -92,7 +84,7 @@ pub(super) fn measure(
         let what = format!("the job could not be measured: {}", summary.outcome.reason());
         return Err(at(&original.name, what).into());
     }
-    read(&run, original, description, how.steps)
+    read(run, original, description, how.steps)
 }
 
 fn invite(run: &RunDir, control: SocketAddr, observe: &mut Observe<'_>) {

@@ -73,7 +73,8 @@ pub(super) fn measure(
             let job = original.clone().edit(|job| job.batch.size = batch)?;
             // A run evaluates at its end, which takes memory; what a micro-batch takes is not changed by it.
             let all = WARM_UP_STEPS as u64 + steps;
-            let trained = train(&job, workload, &how.spawn, all, WARM_UP_STEPS as u64 + steps.div_ceil(2))?;
+            let evaluated = WARM_UP_STEPS as u64 + steps.div_ceil(2);
+            let trained = train(&job, workload, (how, observe), all, evaluated)?;
             taken.entry(batch).or_default().push(Round::of(
                 &trained,
                 steps,
@@ -83,7 +84,7 @@ pub(super) fn measure(
     }
     let nodes = u64::from(original.batch.virtual_nodes);
     // Threads of this process have no memory of their own.
-    let apart = matches!(how.spawn, Spawn::Processes(_));
+    let apart = matches!(how.spawn, Spawn::Processes(_) | Spawn::Slurm(..));
     Ok(taken.into_iter().filter_map(|(batch, rounds)| summary(batch / nodes, &rounds, apart)).collect())
 }
 

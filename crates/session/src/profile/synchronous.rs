@@ -7,15 +7,13 @@ use bellwether_core::profile::{Network, Profile};
 use bellwether_core::record::{Event, RunOutcome};
 use bellwether_runtime::coordinator::{self, Observation, Options, Spawn};
 use bellwether_runtime::membership::WorkloadDescription;
-use bellwether_runtime::run_dir::{RunDir, StateDir};
+use bellwether_runtime::run_dir::RunDir;
 
 use super::How;
 use super::build::{self, Measured};
-use super::setup::{Ask, LAST_CHECKPOINT_WAIT, endless, help};
+use super::setup::{Ask, MeasuredRun, endless, help, tell};
 use crate::error::{RunError, at};
 use crate::metrics::{self, WARM_UP_STEPS};
-use crate::options::{LOOPBACK, options, reachable};
-use crate::scratch::Scratch;
 use crate::{Note, Observe, Progress, Role, WorkloadBuilder};
 
 /// What the measurement waits for, as the journal tells it.
@@ -54,28 +52,24 @@ pub(crate) fn measure(
     observe: &mut Observe<'_>,
 ) -> Result<Profile, RunError> {
     let job = original.clone().edit(endless)?;
-    let scratch = Scratch::new("profile")?;
-    let run = StateDir::find(Some(scratch.0.clone()))?.create(&job, false)?;
-    let listen = how.listen.unwrap_or(LOOPBACK);
-    reachable(listen)?;
-    let two = job.batch.virtual_nodes >= 2;
+    let measured = MeasuredRun::create(&job, how)?;
+    let run = &measured.run;
+    let has_room = run.placement()?.is_none_or(|nodes| nodes.values().sum::<u32>() >= 2);
+    let two = job.batch.virtual_nodes >= 2 && has_room;
     let options = Options {
         min_workers: 1,
         max_workers: if two { 2 } else { 1 },
-        spawn: how.spawn.workers(&run, workload)?.map(|spawn| only(spawn, how.peer_by_hand)),
+        spawn: how.spawn.workers(run, workload)?.map(|spawn| only(spawn, how.peer_by_hand)),
         measure_link: true,
-        last_checkpoint_wait: LAST_CHECKPOINT_WAIT,
-        initial_weights: workload
-            .initial_weights()
-            .map(|file| run.keep_initial_weights(&file))
-            .transpose()?,
-        ..options(&run, job, description, listen)?
+        ..measured.options(job, (description, workload), how)?
     };
+    let listen = options.listen;
     let (asks, asked) = channel();
     let helper = help(run.clone(), asked);
     let mut watch = Watch { wanted: how.steps + WARM_UP_STEPS as u64, two, ..Watch::default() };
     observe(Progress::Note(Note::OneWorker { warm_up: WARM_UP_STEPS as u64, steps: how.steps }));
     let seen = &mut |seen: Observation<'_>| {
+        tell(&seen, observe);
         let Observation::Journal(event) = seen else { return };
         match watch.see(event) {
             Some(Ask::Scale(_)) if how.peer_by_hand => {
@@ -101,12 +95,12 @@ pub(crate) fn measure(
             at(&original.name, format!("it could not be measured: {}", summary.outcome.reason())).into()
         );
     }
-    let mut measured = Measured::read(&run, how.steps)?;
+    let mut measured = Measured::read(run, how.steps)?;
     measured.peak_resident_bytes = Some(summary.peak_resident_bytes).filter(|bytes| *bytes > 0);
     let mut profile = build::profile(original, description, &measured);
     if profile.device.is_empty() {
         // Only its workers know what they compute with.
-        profile.device = kernel_class(&run);
+        profile.device = kernel_class(run);
     }
     Ok(profile)
 }

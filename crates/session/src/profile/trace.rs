@@ -9,16 +9,13 @@ use bellwether_core::job::{self, CheckedJob, Job, WorkerRange};
 use bellwether_core::record::{Event, RunOutcome, StepRecord};
 use bellwether_runtime::coordinator::{self, Observation, Options};
 use bellwether_runtime::membership::WorkloadDescription;
-use bellwether_runtime::run_dir::StateDir;
 use bellwether_runtime::workload::Workload;
 
 use super::How;
-use super::setup::{Ask, LAST_CHECKPOINT_WAIT, endless, help};
+use super::setup::{Ask, MeasuredRun, endless, help, tell};
 use crate::error::{RunError, at};
 use crate::metrics::{self, WARM_UP_STEPS};
-use crate::options::{LOOPBACK, options};
-use crate::scratch::Scratch;
-use crate::{Note, Observe, Progress, Spawn, WorkloadBuilder};
+use crate::{Note, Observe, Progress, WorkloadBuilder};
 
 /// The variable that tells a worker's process which steps it records, and where to.
 const VARIABLE: &str = "BELLWETHER_TRACE";
@@ -45,14 +42,15 @@ pub fn trace(
     let before = files(&folder).map_err(|e| at(&place, e))?;
     let first = WARM_UP_STEPS as u64;
     let told = serde_json::json!({ "folder": folder, "first": first, "steps": STEPS });
-    let Spawn::Processes(program) = &how.spawn else {
-        return Err(at(&place, "only a worker that is a process of a script has a framework to trace").into());
-    };
-    let spawn = Spawn::Processes(program.clone().variable(VARIABLE, told.to_string()));
+    let spawn = how
+        .spawn
+        .variable(VARIABLE, told.to_string())
+        .ok_or_else(|| at(&place, "only a worker that is a process of a script has a framework to trace"))?;
+    let how = How { spawn, ..how.clone() };
     let workload = WorkloadBuilder::new(build).with_initial_weights(how.initial_weights.clone());
     observe(Progress::Note(Note::Tracing { warm_up: first, steps: STEPS }));
     // The step after the last one begins once the trace is written.
-    train(job, &workload, &spawn, first + STEPS + 1, 0)?;
+    train(job, &workload, (&how, observe), first + STEPS + 1, 0)?;
     let new: Vec<PathBuf> = files(&folder)
         .map_err(|e| at(&place, e))?
         .into_iter()
@@ -81,7 +79,7 @@ pub(super) struct Trained {
 pub(super) fn train(
     original: &CheckedJob,
     workload: &WorkloadBuilder,
-    spawn: &Spawn,
+    (how, observe): (&How, &mut Observe<'_>),
     steps: u64,
     evaluated_steps: u64,
 ) -> Result<Trained, RunError> {
@@ -91,21 +89,17 @@ pub(super) fn train(
         (edited.sync, edited.workers) = (job::Sync::default(), WorkerRange { min: 1, max: 1 });
     })?;
     let description = WorkloadDescription::of(workload.build(&job)?.as_ref());
-    let scratch = Scratch::new("profile")?;
-    let run = StateDir::find(Some(scratch.0.clone()))?.create(&job, false)?;
+    let measured = MeasuredRun::create(&job, how)?;
+    let run = &measured.run;
     let options = Options {
-        spawn: spawn.workers(&run, workload)?,
-        last_checkpoint_wait: LAST_CHECKPOINT_WAIT,
-        initial_weights: workload
-            .initial_weights()
-            .map(|file| run.keep_initial_weights(&file))
-            .transpose()?,
-        ..options(&run, job, &description, LOOPBACK)?
+        spawn: how.spawn.workers(run, workload)?,
+        ..measured.options(job, (&description, workload), how)?
     };
     let (asks, asked) = channel();
     let helper = help(run.clone(), asked);
     let mut over = false;
     let ended = coordinator::run(options, &mut |seen: Observation<'_>| {
+        tell(&seen, observe);
         if let Observation::Journal(Event::Committed { last, .. }) = seen
             && !over
             && last + 1 >= steps

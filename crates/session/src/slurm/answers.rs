@@ -5,10 +5,10 @@ use std::fmt;
 
 /// The columns of `squeue` that are read. Free text comes last.
 pub(super) const QUEUE_COLUMNS: &str =
-    "JobID:|,State:|,TimeLeft:|,PreemptTime:|,NodeList:|,Reason:|,Comment:|";
+    "JobID:|,State:|,TimeLeft:|,PreemptTime:|,NodeList:|,NumCPUs:|,Reason:|,Comment:|";
 
 /// The columns of `sinfo` that are read, a line for each node and partition. Free text comes last.
-pub(super) const NODE_COLUMNS: &str = "%N|%P|%T|%c|%m|%G|%f|%E";
+pub(super) const NODE_COLUMNS: &str = "%N|%P|%T|%c|%m|%G|%C|%f|%E";
 
 /// The oldest version whose programs print what is read here.
 pub const OLDEST_VERSION: (u32, u32) = (20, 11);
@@ -95,6 +95,8 @@ pub struct QueuedJob {
     pub is_preempted: bool,
     /// Its nodes; empty while it waits.
     pub nodes: String,
+    /// Its processors.
+    pub processors: u32,
     /// Why it waits, in a word of Slurm's.
     pub reason: String,
     /// What its submitter wrote.
@@ -109,9 +111,9 @@ pub struct QueuedJob {
 pub fn queue(text: &str, beginning: &str) -> Result<Vec<QueuedJob>, String> {
     let mut jobs = Vec::new();
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
-        let columns: Vec<&str> = line.splitn(7, '|').collect();
-        let [job, state, left, preempted, nodes, reason, comment] = columns[..] else {
-            return Err(format!("7 columns were asked for, and a line is {}", shown(line)));
+        let columns: Vec<&str> = line.splitn(8, '|').collect();
+        let [job, state, left, preempted, nodes, processors, reason, comment] = columns[..] else {
+            return Err(format!("8 columns were asked for, and a line is {}", shown(line)));
         };
         let Some(comment) = comment.trim_end().strip_suffix('|') else {
             return Err(format!("a line has no end: {}", shown(line)));
@@ -124,11 +126,14 @@ pub fn queue(text: &str, beginning: &str) -> Result<Vec<QueuedJob>, String> {
             .ok_or_else(|| format!("{} is not a state that is known", shown(state)))?;
         let left_s =
             time(left.trim()).ok_or_else(|| format!("{} is not a time that is left", shown(left)))?;
+        let processors = processors.trim().parse::<u32>();
+        let processors =
+            processors.map_err(|_| format!("the processors of a job are no number in {}", shown(line)))?;
         // Jobs tell when they were preempted, in words; none of the others' words begins with a digit.
         let is_preempted = preempted.trim().starts_with(|first: char| first.is_ascii_digit());
         let (nodes, reason, comment) =
             (nodes.trim().to_owned(), reason.trim().to_owned(), comment.to_owned());
-        jobs.push(QueuedJob { job, state, left_s, is_preempted, nodes, reason, comment });
+        jobs.push(QueuedJob { job, state, left_s, is_preempted, nodes, processors, reason, comment });
     }
     Ok(jobs)
 }
@@ -206,6 +211,8 @@ pub struct SlurmNode {
     pub state: NodeState,
     /// Its processors.
     pub processors: u32,
+    /// Those of them that jobs hold.
+    pub held_processors: u32,
     /// Its memory in MiB.
     pub memory_mib: u64,
     /// Its generic resources by type: `gpu:a100` and 4, for example.
@@ -250,15 +257,20 @@ impl NodeState {
 pub fn nodes(text: &str) -> Result<Vec<SlurmNode>, String> {
     let mut nodes: Vec<SlurmNode> = Vec::new();
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
-        let columns: Vec<&str> = line.splitn(8, '|').map(str::trim).collect();
-        let [name, partition, state, processors, memory, resources, features, reason] = columns[..] else {
-            return Err(format!("8 columns were asked for, and a line is {}", shown(line)));
+        let columns: Vec<&str> = line.splitn(9, '|').map(str::trim).collect();
+        let [name, partition, state, processors, memory, resources, held, features, reason] = columns[..]
+        else {
+            return Err(format!("9 columns were asked for, and a line is {}", shown(line)));
         };
         let count = |text: &str| text.trim_end_matches('+').parse::<u64>().ok();
         let processors = count(processors).and_then(|count| u32::try_from(count).ok());
         let (Some(processors), Some(memory_mib)) = (processors, count(memory)) else {
             return Err(format!("processors and memory are not numbers in {}", shown(line)));
         };
+        // Allocated, idle, other, all.
+        let held = held.split('/').next().and_then(|count| count.parse().ok());
+        let held_processors =
+            held.ok_or_else(|| format!("how many processors are held is not said in {}", shown(line)))?;
         if name.is_empty() {
             return Err(format!("a node has no name in {}", shown(line)));
         }
@@ -271,6 +283,7 @@ pub fn nodes(text: &str) -> Result<Vec<SlurmNode>, String> {
             partition: partition.trim_end_matches('*').into(),
             state: NodeState::named(state),
             processors,
+            held_processors,
             memory_mib,
             resources: words(resources).iter().filter_map(|word| resource(word)).collect(),
             features: words(features),
@@ -314,11 +327,11 @@ mod tests {
     use super::*;
 
     const QUEUE: &str = "\
-13|COMPLETING|364-23:59:25|N/A|n2|None|(null)|
-17|RUNNING|UNLIMITED|2026-11-26T16:45:09|n1|None|bellwether 0a worker 1|
-18_2|PENDING|1:00|N/A||Resources|(null)|
-19|PENDING|59:59|N/A||Resources|bellwether 0a worker 2|
-20|PENDING|59:59|N/A||Resources|a | b|
+13|COMPLETING|364-23:59:25|N/A|n2|4|None|(null)|
+17|RUNNING|UNLIMITED|2026-11-26T16:45:09|n1|2|None|bellwether 0a worker 1|
+18_2|PENDING|1:00|N/A||1-4|Resources|(null)|
+19|PENDING|59:59|N/A||1|Resources|bellwether 0a worker 2|
+20|PENDING|59:59|N/A||1|Resources|a | b|
 ";
 
     #[test]
@@ -334,10 +347,11 @@ mod tests {
     fn an_answer_that_is_not_understood_is_none() {
         for garbage in [
             "<html>",
-            "17|RUNNING|UNLIMITED|N/A|n1|None|bellwether 0a",
-            "17|DANCING|1:00|N/A|n1|None|bellwether 0a |",
-            "x|RUNNING|1:00|N/A|n1|None|bellwether 0a |",
-            "17|RUNNING|soon|N/A|n1|None|bellwether 0a |",
+            "17|RUNNING|UNLIMITED|N/A|n1|2|None|bellwether 0a",
+            "17|DANCING|1:00|N/A|n1|2|None|bellwether 0a |",
+            "x|RUNNING|1:00|N/A|n1|2|None|bellwether 0a |",
+            "17|RUNNING|soon|N/A|n1|2|None|bellwether 0a |",
+            "17|RUNNING|1:00|N/A|n1|two|None|bellwether 0a |",
         ] {
             assert!(queue(garbage, "bellwether 0a").is_err(), "{garbage}");
         }
@@ -362,13 +376,14 @@ mod tests {
     #[test]
     fn nodes_are_read_with_their_devices() {
         let text = "\
-n1|low*|draining|8|1000|gpu:a100:4(S:0-1),craynetwork:2|ib,fast|test drain
-n2|low*|idle*|2|1000|(null)|(null)|none
-n3|low*|mixed|2|1000+|gpu|(null)|none
+n1|low*|draining|8|1000|gpu:a100:4(S:0-1),craynetwork:2|3/5/0/8|ib,fast|test drain
+n2|low*|idle*|2|1000|(null)|0/0/2/2|(null)|none
+n3|low*|mixed|2|1000+|gpu|1/1/0/2|(null)|none
 ";
         let nodes = nodes(text).unwrap();
         assert_eq!(nodes[0].resources, [("gpu:a100".into(), 4), ("craynetwork".into(), 2)]);
         assert_eq!((nodes[0].state, nodes[0].reason.as_str()), (NodeState::Drains, "test drain"));
+        assert_eq!((nodes[0].held_processors, nodes[1].held_processors), (3, 0));
         assert_eq!((nodes[1].state, nodes[2].state), (NodeState::Down, NodeState::Open));
         assert_eq!(
             (nodes[2].resources[0].1, nodes[2].memory_mib, nodes[0].partition.as_str()),

@@ -80,6 +80,12 @@ pub(crate) struct Post {
 }
 
 impl Post {
+    /// One that nothing is known of yet.
+    pub(crate) fn new(role: Role, number: WorkerId, join: SocketAddr) -> Post {
+        let (mark, stage) = (String::new(), Stage::NEW);
+        Post { role, number, join, node: None, wish: Wish::Stay, mark, is_told: false, stage }
+    }
+
     /// Slurm was told that it should not stay.
     pub(crate) fn told(&mut self) {
         self.is_told = true;

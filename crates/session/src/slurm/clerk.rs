@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bellwether_runtime::run_dir::{Endpoint, RunDir, Ticket};
+
 use super::answers::{self, JobStage, NODE_COLUMNS, NodeState, QUEUE_COLUMNS, QueuedJob, SlurmNode};
-use super::board::{Placement, Post, Role, Shared, Stage, Wish};
+use super::board::{Post, Role, Shared, Stage, Wish};
 use super::programs::{Call, SlurmError};
 use super::ticket::Tickets;
 
@@ -53,11 +55,13 @@ pub(super) struct Clerk {
     shared: Arc<Shared>,
     /// The beginning of the comments of this run's jobs.
     mark: String,
+    run: RunDir,
     tickets: Tickets,
     script: Script,
-    placement_file: PathBuf,
     /// Whether the jobs of an earlier coordinator are still to be found.
     adopts: bool,
+    /// Tickets of jobs of an earlier coordinator that run and are still to be told where this one is.
+    untold: Vec<u64>,
     /// Jobs of an earlier coordinator that wait: those that come next take them.
     spare: BTreeMap<u64, (Role, u64)>,
     adopted_at: Instant,
@@ -69,22 +73,17 @@ pub(super) struct Clerk {
 }
 
 impl Clerk {
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        key: &str,
-        folder: PathBuf,
-        placement_file: PathBuf,
-        script: Script,
-    ) -> Clerk {
+    pub(super) fn new(shared: Arc<Shared>, key: &str, run: RunDir, script: Script) -> Clerk {
         let now = Instant::now();
-        let tickets = Tickets::of(folder);
+        let tickets = Tickets::of(&run);
         Clerk {
             shared,
-            mark: format!("bellwether {key} "),
+            mark: mark(key),
+            run,
             adopts: !tickets.is_empty(),
+            untold: Vec::new(),
             tickets,
             script,
-            placement_file,
             spare: BTreeMap::new(),
             adopted_at: now,
             queue_at: now,
@@ -99,6 +98,7 @@ impl Clerk {
         loop {
             self.place();
             self.look();
+            self.tell_where();
             self.take_up();
             self.submit();
             self.dismiss();
@@ -115,8 +115,7 @@ impl Clerk {
             return;
         }
         self.placement_at = Instant::now() + LOOK_AT_PLACEMENT;
-        let Ok(text) = std::fs::read(&self.placement_file) else { return };
-        let Ok(placement) = serde_json::from_slice::<Placement>(&text) else { return };
+        let Ok(Some(placement)) = self.run.placement() else { return };
         let mut board = self.shared.lock();
         let is_new = board.placement.as_ref() != Some(&placement);
         board.placement = Some(placement);
@@ -217,11 +216,7 @@ impl Clerk {
 
     /// The jobs of this run in the queue.
     fn queue(&mut self) -> Result<Vec<QueuedJob>, SlurmError> {
-        let user = format!("--user={}", rustix::process::geteuid().as_raw());
-        let call = Call::new("squeue", ["--noheader", "--all", &user, "-O", QUEUE_COLUMNS]);
-        let text = call.answer()?;
-        let jobs = answers::queue(&text, &self.mark);
-        let jobs = jobs.map_err(|what| SlurmError::Garbled { program: "squeue", what })?;
+        let jobs = jobs_of(&self.mark)?;
         self.answers();
         Ok(jobs)
     }
@@ -263,21 +258,51 @@ impl Clerk {
         }
     }
 
-    /// What the coordinator before this one left: jobs that wait are taken over, those that run are its workers, which
-    /// come back by themselves.
+    /// What the coordinator before this one left: jobs that wait are taken over by those that come next; those that run
+    /// are its workers and servers, which look for their coordinator where their tickets say.
     fn adopt(&mut self, jobs: &[QueuedJob]) {
         self.adopted_at = Instant::now();
-        for job in jobs.iter().filter(|job| job.state.stage() == JobStage::Waits) {
+        for job in jobs {
             let mut words = job.comment[self.mark.len()..].split_whitespace();
             let role = match words.next() {
                 Some("worker") => Role::Worker,
                 Some("server") => Role::Server,
                 _ => continue,
             };
-            if let Some(ticket) = words.next().and_then(|ticket| ticket.parse().ok()) {
-                self.tickets.skip(ticket);
-                self.spare.insert(job.job, (role, ticket));
+            let Some(ticket) = words.next().and_then(|ticket| ticket.parse().ok()) else { continue };
+            self.tickets.skip(ticket);
+            match job.state.stage() {
+                JobStage::Waits => drop(self.spare.insert(job.job, (role, ticket))),
+                JobStage::Runs => self.keep(role, ticket, job),
+                JobStage::Leaves | JobStage::Over => {}
             }
+        }
+    }
+
+    /// A job of an earlier coordinator that runs is watched as our own are.
+    fn keep(&mut self, role: Role, ticket: u64, job: &QueuedJob) {
+        let Ok(Ticket { join, number }) = Ticket::read(&self.tickets.file(ticket)) else { return };
+        let Ok(join) = join.parse() else { return };
+        let stage = Stage::Waits { job: job.job, reason: String::new() };
+        let post = Post { mark: job.comment.clone(), stage, ..Post::new(role, number, join) };
+        self.shared.lock().posts.insert(ticket, post);
+        self.untold.push(ticket);
+    }
+
+    /// Writes into the tickets of jobs that run where their coordinator is now, once that is known.
+    fn tell_where(&mut self) {
+        if self.untold.is_empty() {
+            return;
+        }
+        let own = |endpoint: &Endpoint| endpoint.process == std::process::id();
+        let Some(endpoint) = self.run.endpoint().filter(own) else { return };
+        let mut board = self.shared.lock();
+        for ticket in std::mem::take(&mut self.untold) {
+            let Some(post) = board.posts.get_mut(&ticket) else { continue };
+            post.join = endpoint.control;
+            let told = Ticket { join: endpoint.control.to_string(), number: post.number };
+            // Where the disk is full the worker looks where the coordinator was, and ends in the end.
+            let _ = self.tickets.write(ticket, &told);
         }
     }
 
@@ -372,6 +397,18 @@ impl Clerk {
     }
 }
 
+/// The beginning of the comments of the jobs of a run with this key.
+pub(super) fn mark(key: &str) -> String {
+    format!("bellwether {key} ")
+}
+
+/// Jobs of this user in the queue whose comments begin like this.
+pub(super) fn jobs_of(mark: &str) -> Result<Vec<QueuedJob>, SlurmError> {
+    let user = format!("--user={}", rustix::process::geteuid().as_raw());
+    let text = Call::new("squeue", ["--noheader", "--all", &user, "-O", QUEUE_COLUMNS]).answer()?;
+    answers::queue(&text, mark).map_err(|what| SlurmError::Garbled { program: "squeue", what })
+}
+
 /// The nodes of a partition, or of all.
 pub(super) fn nodes_of(partition: Option<&str>) -> Result<Vec<SlurmNode>, SlurmError> {
     let partition = partition.map(|name| format!("--partition={name}"));
@@ -381,7 +418,7 @@ pub(super) fn nodes_of(partition: Option<&str>) -> Result<Vec<SlurmNode>, SlurmE
 }
 
 /// Ends jobs. Those that have ended are as they should be.
-fn cancel(jobs: &[u64], options: &[&str]) -> Result<(), SlurmError> {
+pub(super) fn cancel(jobs: &[u64], options: &[&str]) -> Result<(), SlurmError> {
     let numbers = jobs.iter().map(u64::to_string);
     let arguments = options.iter().map(ToString::to_string).chain(numbers);
     match Call::new("scancel", arguments).answer() {

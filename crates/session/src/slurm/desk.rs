@@ -28,17 +28,7 @@ impl Desk {
     /// Asks for a job.
     pub(crate) fn ask(self: &Arc<Self>, role: Role, number: WorkerId, join: SocketAddr) -> SlurmJob {
         let ticket = Arc::new(Mutex::new(None));
-        let post = Post {
-            role,
-            number,
-            join,
-            node: None,
-            wish: Wish::Stay,
-            mark: String::new(),
-            is_told: false,
-            stage: Stage::NEW,
-        };
-        self.shared.lock().asked.push((Arc::clone(&ticket), post));
+        self.shared.lock().asked.push((Arc::clone(&ticket), Post::new(role, number, join)));
         self.shared.notify();
         SlurmJob { desk: Arc::clone(self), ticket }
     }

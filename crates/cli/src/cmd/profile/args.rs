@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::elsewhere::ElsewhereArguments;
 use crate::job::ScriptArguments;
 use crate::options::assignment;
 
@@ -43,6 +44,11 @@ pub(crate) struct ProfileArguments {
     /// training both the worker and the server do
     #[arg(long, requires = "listen")]
     pub(crate) peer_by_hand: bool,
+    #[command(flatten)]
+    pub(crate) elsewhere: ElsewhereArguments,
+    /// Where a profile by Slurm's jobs keeps what it needs meanwhile: a folder that the nodes see [default: as for runs]
+    #[arg(long, value_name = "DIR", conflicts_with = "import")]
+    pub(crate) state_dir: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) script: ScriptArguments,
 }

@@ -8,7 +8,8 @@ use bellwether_core::cluster::JobId;
 use bellwether_serve::clock::{Clock, Inbox};
 use bellwether_serve::engine::Channels;
 use bellwether_serve::ledger::{Entry, Line};
-use bellwether_serve::runner::{JobRunner, NodeSeen, Report, Wanted};
+use bellwether_serve::machine::DeviceType;
+use bellwether_serve::runner::{JobRunner, NodeSeen, Report, SlotsSeen, Wanted};
 use bellwether_serve::snapshot::JobState;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -55,8 +56,9 @@ pub(crate) struct World {
     pub(crate) dead: bool,
     /// What the daemon may still do until it is killed.
     pub(crate) deeds_left: Option<u64>,
-    /// Nodes of a cluster, each with whether it is down; empty where one machine plays all nodes.
-    pub(crate) nodes: Vec<bool>,
+    /// Nodes of a cluster, each with whether it is down and how many slots others hold; empty where one machine plays
+    /// all nodes.
+    pub(crate) nodes: Vec<(bool, u32)>,
     /// Nothing breaks any more, and users only wait.
     pub(crate) calm: bool,
     /// Turns since then.
@@ -66,6 +68,9 @@ pub(crate) struct World {
     /// What happened, for those who look for the reason of a failure.
     pub(crate) story: Vec<String>,
 }
+
+/// Slots of each node of a cluster.
+const NODE_SLOTS: u32 = SLOTS / 2;
 
 #[derive(Clone)]
 pub(crate) struct Shared(Arc<Mutex<World>>);
@@ -88,7 +93,7 @@ impl Shared {
             skew_s: 0.0,
             dead: false,
             deeds_left: None,
-            nodes: if is_cluster(seed) { vec![false; 2] } else { Vec::new() },
+            nodes: if is_cluster(seed) { vec![(false, 0); 2] } else { Vec::new() },
             calm: false,
             calm_turns: 0,
             counts: BTreeMap::new(),
@@ -205,25 +210,44 @@ impl World {
             return;
         }
         if self.calm {
-            self.nodes.fill(false);
+            self.nodes.fill((false, 0));
         }
-        let seen = self.nodes.iter().enumerate().map(|(number, down)| NodeSeen {
+        let seen = self.nodes.iter().enumerate().map(|(number, (down, taken))| NodeSeen {
             name: format!("n{number}"),
             down: down.then(|| "it is drained".to_owned()),
+            slots: SlotsSeen {
+                device_type: DeviceType { name: "cpu".into(), speed: 1.0, memory_bytes: None },
+                devices: NODE_SLOTS,
+                taken: *taken,
+            },
         });
         let seen: Vec<NodeSeen> = seen.collect();
-        self.tell(|| format!("nodes: {:?}", seen.iter().map(|node| node.down.is_some()).collect::<Vec<_>>()));
+        let nodes = self.nodes.clone();
+        self.tell(|| format!("nodes: {nodes:?}"));
         if let Some(reports) = &self.reports {
             // An engine that is gone hears nothing.
             let _ = reports.send(Report::Nodes(seen));
         }
     }
 
-    /// A node goes, or comes back.
+    /// A node goes or comes back, others take slots of it or leave, or one joins.
     fn change_nodes(&mut self) {
         let node = self.random.below(self.nodes.len() as u64) as usize;
-        self.nodes[node] = !self.nodes[node];
-        self.count("nodes down", u64::from(self.nodes[node]));
+        match self.random.below(5) {
+            0..=2 => {
+                self.nodes[node].0 = !self.nodes[node].0;
+                self.count("nodes down", u64::from(self.nodes[node].0));
+            }
+            3 => {
+                self.nodes[node].1 = self.random.below(u64::from(NODE_SLOTS) + 1) as u32;
+                self.count("slots that others take", u64::from(self.nodes[node].1));
+            }
+            _ if self.nodes.len() == 2 => {
+                self.nodes.push((false, 0));
+                self.count("nodes that join", 1);
+            }
+            _ => {}
+        }
         self.tell_of_nodes();
     }
 
@@ -281,7 +305,8 @@ impl World {
             return;
         }
         let used: u32 = self.runs.values().map(Run::workers).sum();
-        assert!(used <= SLOTS, "{used} workers on {SLOTS} slots: {:#?}", self.runs);
+        let slots = SLOTS.max(NODE_SLOTS * self.nodes.len() as u32);
+        assert!(used <= slots, "{used} workers on {slots} slots: {:#?}", self.runs);
         for (job, run) in self.runs.iter().filter(|(job, _)| !state.unsettled.contains(job)) {
             let held = state.slots.of(*job).len() as u32;
             assert!(run.workers() <= held, "job {} has {held} slots: {run:#?}", job.0);

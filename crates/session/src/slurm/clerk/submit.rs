@@ -3,11 +3,12 @@
 use std::ffi::OsString;
 use std::time::Instant;
 
+use bellwether_runtime::run_dir::Ticket;
+
 use super::{Clerk, LONGEST_PAUSE, LOOK_EAGER};
 use crate::slurm::answers;
 use crate::slurm::board::{Post, Role, Stage, Wish};
 use crate::slurm::programs::{Call, SlurmError};
-use crate::slurm::ticket::Ticket;
 
 impl Clerk {
     /// Gives tickets to those that were asked for.

@@ -13,13 +13,17 @@ use crate::runner::Report;
 /// A profile that takes longer is given up: a job without one trains, too.
 const PATIENCE: Duration = Duration::from_secs(300);
 
+/// How long a profile that is given up may take to leave; where jobs of a cluster have to be ended, longer.
+const LEAVING_PATIENCE: Duration = Duration::from_secs(2);
+const LEAVING_CLUSTER_PATIENCE: Duration = Duration::from_secs(15);
+
 /// Steps that are measured with each number of workers, as by `bellwether profile` itself.
 const STEPS: &str = "50";
 
 /// What came of the process.
 enum Came {
     Profile(Result<Box<Profile>, String>),
-    /// The job is not wanted any more.
+    /// The job is not wanted any more, or not on these nodes.
     Withdrawn,
 }
 
@@ -46,26 +50,31 @@ impl Attempt<'_> {
             Ok(started) => started,
             Err(error) => return Ok(Came::Profile(Err(format!("nothing can be started: {error}")))),
         };
+        let leaving = match self.wish.places {
+            Some(_) => LEAVING_CLUSTER_PATIENCE,
+            None => LEAVING_PATIENCE,
+        };
+        let places = self.wish.places.clone();
         let since = Instant::now();
         loop {
             let came = match started.exit() {
                 Ok(Some(exit)) if exit.success() => Came::Profile(read(&file)),
                 Ok(Some(_)) => Came::Profile(Err(started.complaint())),
-                Ok(None) if self.wish.workers == 0 => Came::Withdrawn,
+                Ok(None) if self.wish.workers == 0 || self.wish.places != places => Came::Withdrawn,
                 Ok(None) if since.elapsed() > PATIENCE => {
                     let why = format!("it was not done after {} s", PATIENCE.as_secs());
                     Came::Profile(Err(why))
                 }
                 Ok(None) => {
                     if let Err(closing) = self.listen(TICK) {
-                        started.kill();
+                        started.end(leaving);
                         return Err(closing);
                     }
                     continue;
                 }
                 Err(error) => Came::Profile(Err(error.to_string())),
             };
-            started.end();
+            started.end(leaving);
             return Ok(came);
         }
     }
