@@ -10,7 +10,7 @@ partition `high` take its nodes, and there is room for one job more than WORKERS
 The ways are all of WAYS, or those named. In every round each has its turn, in changing order; those that wait for long
 only in every second one. One thread in every process. Prints one JSON object: for each way how many steps were computed
 again, how long no new step began beyond a usual step, how many processes trained afterwards; and the load. An interrupt
-prints what was measured before it.
+or SIGTERM prints what was measured before it.
 """
 
 from __future__ import annotations
@@ -388,6 +388,16 @@ def processor() -> str:
     return f"{', '.join(sorted(names))}, {os.cpu_count()} cores"
 
 
+def report(trials: dict[str, list[dict[str, Any]]], case: str, rounds: int, workers: int) -> dict[str, Any]:
+    """What is printed."""
+    loads = [trial["load"] for found in trials.values() for trial in found]
+    about: dict[str, Any] = {"case": case, "rounds": rounds, "workers": workers, "processor": processor()}
+    about |= {"snapshot_every": SNAPSHOT_EVERY, "slurm": said("sbatch", "--version").strip()}
+    about["load"] = [round(min(loads), 1), round(max(loads), 1)] if loads else []
+    about["ways"] = {name: {"summary": summary(found), "trials": found} for name, found in trials.items()}
+    return about
+
+
 def take_turns(trials: dict[str, list[dict[str, Any]]], case: str, rounds: int, workers: int) -> None:
     """Lets each way have its turn in each round, and adds what was measured."""
     for number in range(rounds):
@@ -410,13 +420,13 @@ def main() -> None:
         if shutil.which(program) is None:
             sys.exit(f"error: the command {program} is not found")
     trials: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-    # An interrupt ends the trial in which it comes, and what was measured before is printed.
+    # An interrupt ends the trial in which it comes, and what was measured before is printed. Shells let programs in the
+    # background ignore it.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt):
         take_turns(trials, case, rounds, workers)
-    about: dict[str, Any] = {"case": case, "rounds": rounds, "workers": workers, "processor": processor()}
-    about |= {"snapshot_every": SNAPSHOT_EVERY, "slurm": said("sbatch", "--version").strip()}
-    ways = {name: {"summary": summary(found), "trials": found} for name, found in trials.items()}
-    print(json.dumps({**about, "ways": ways}, indent=1))
+    print(json.dumps(report(trials, case, rounds, workers), indent=1))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ pub(crate) mod environment;
 mod package;
 mod suite;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
@@ -29,6 +29,8 @@ pub(crate) struct Choice<'a> {
     pub(crate) all: bool,
     /// Only those that need a GPU.
     pub(crate) gpu: bool,
+    /// The configuration of a Slurm on which scripts may train.
+    pub(crate) slurm: Option<PathBuf>,
 }
 
 /// Runs the chosen tests, each file in the environments that it names, and prints how many passed. Where an
@@ -66,10 +68,26 @@ pub(crate) fn run(choice: &Choice<'_>) -> Result<bool> {
         scratch: &target.join("python/scratch"),
         test: choice.test,
         all: choice.all || choice.gpu,
+        slurm: choice.slurm.as_deref(),
     };
     counts.add(suite::run_all(&place, tasks)?);
     println!("{counts}");
     Ok(counts.failed == 0)
+}
+
+/// Variables with which a test in Rust trains a script of PyTorch's; none, after saying why, where it cannot.
+pub(crate) fn torch_variables() -> Result<Vec<(&'static str, PathBuf)>> {
+    let (root, target) = (tree::root()?, tree::target()?);
+    let interpreter = environment::interpreter();
+    let python = match ready(&root, &target, interpreter.as_ref(), "torch")? {
+        Outcome::Ready(python) if package::build(&root)? => python,
+        Outcome::Ready(_) => bail!("the package cannot be built"),
+        Outcome::Skipped(why) => {
+            println!("SKIPPED: what trains a script of PyTorch's: {why}");
+            return Ok(Vec::new());
+        }
+    };
+    Ok(vec![("BELLWETHER_TEST_PYTHON", python), ("PYTHONPATH", package::lay_out(&root, &target)?)])
 }
 
 /// The environments that these files want, made side by side where they are missing.

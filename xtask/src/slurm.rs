@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::debian::{install, is_root, runs};
-use crate::tree;
+use crate::{python, tree};
 
 /// Debian's packages.
 const PACKAGES: [&str; 4] = ["slurmctld", "slurmd", "slurm-client", "munge"];
@@ -68,8 +68,13 @@ pub(crate) fn run(verb: &str, all: bool) -> Result<bool> {
             let mut test = Command::new(tree::cargo());
             test.args(["test", "--release", "--workspace", "--test", "slurm", "--", "--test-threads=1"]);
             test.args(all.then_some("--include-ignored")).env(VARIABLE, cluster.configuration());
+            if all {
+                test.envs(python::torch_variables()?);
+            }
             let status = test.current_dir(tree::root()?).status().context("cannot start `cargo test`")?;
-            Ok(status.success())
+            let slurm = Some(cluster.configuration());
+            let scripts = python::Choice { file: Some("slurm"), slurm, ..python::Choice::default() };
+            Ok(python::run(&scripts)? && status.success())
         }
         other => bail!("cannot understand `slurm {other}`: it is up, test or down"),
     }

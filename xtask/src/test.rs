@@ -21,10 +21,11 @@ pub(crate) fn run(extra: &[&str], all: bool) -> Result<bool> {
         && timed("tests", &mut parts, || {
             cargo_test(&["--no-fail-fast"], extra, has_browser, slurm.as_ref())
         })?;
+    let configuration = slurm.as_ref().map(Cluster::configuration);
+    let choice = python::Choice { all, slurm: configuration, ..python::Choice::default() };
+    let python = !compiled || timed("python", &mut parts, || python::run(&choice))?;
     drop(slurm);
     let on_slurm = !(all && compiled) || timed("slurm", &mut parts, slurm::long)?;
-    let choice = python::Choice { all, ..python::Choice::default() };
-    let python = !compiled || timed("python", &mut parts, || python::run(&choice))?;
     let tidy = timed("tidy", &mut parts, tidy::run)?;
     println!();
     for (name, took, good) in &parts {

@@ -49,7 +49,7 @@ pub struct ClusterState {
     pub nodes: Arc<Vec<NodeState>>,
     /// Slots of all nodes.
     pub slots: u32,
-    /// Slots that no job's processes hold.
+    /// Slots that no job's processes hold, and none of the cluster's other users.
     pub free: u32,
     /// Number of jobs in each state.
     pub jobs: BTreeMap<Phase, u64>,

@@ -75,7 +75,19 @@ const EDGES: &[(&str, &[&str])] = &[
     // Measures the command from outside, as a program: it must not depend on `cli`.
     (
         "bench",
-        &["core", "des", "federation", "model", "render", "sched", "runtime", "serve", "sim", "workloads"],
+        &[
+            "core",
+            "des",
+            "federation",
+            "model",
+            "render",
+            "sched",
+            "runtime",
+            "serve",
+            "session",
+            "sim",
+            "workloads",
+        ],
     ),
     ("testkit", &[]),
     ("xtask", &[]),

@@ -16,6 +16,7 @@ use bellwether_runtime::workload::{Layout, Tensor};
 use bellwether_runtime::{journal, metrics, transfer};
 use prost::Message as _;
 
+mod slurm;
 mod texts;
 
 /// What reads bytes of others.
@@ -42,7 +43,7 @@ fn decoder(
 }
 
 pub(crate) fn decoders() -> Vec<Decoder> {
-    let parts = [greetings(), data_plane(), control_plane(), files(), texts::all()];
+    let parts = [greetings(), data_plane(), control_plane(), files(), texts::all(), slurm::all()];
     parts.into_iter().flatten().collect()
 }
 

@@ -81,7 +81,7 @@ fn playing(squeue: &str) -> Scene {
 #[test]
 fn nonsense_in_the_queue_loses_nothing() {
     for squeue in
-        ["echo '<html>502</html>'", "exit 3", "printf '\\377'", "echo '1|DANCING|x|x|x|x|bellwether |'"]
+        ["echo '<html>502</html>'", "exit 3", "printf '\\377'", "echo '1|DANCING|x|x|x|x|x|bellwether |'"]
     {
         let scene = playing(squeue);
         let ended = train(&scene, &["--workers=2"]);

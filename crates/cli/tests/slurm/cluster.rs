@@ -1,6 +1,6 @@
 //! The cluster under test, and a scene on it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -27,13 +27,22 @@ impl Cluster {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let cluster = Cluster { configuration: configuration.into(), _turn: turn };
         // What a test that failed has left.
+        for node in ["n1", "n2", "n3", "n4"] {
+            signal(cluster.daemon(node), Signal::CONT);
+        }
         if !is_alive(cluster.controller()) {
             cluster.start_controller();
         }
         cluster.say("scancel", &["--user=root"]);
+        cluster.say("scontrol", &["update", "partitionname=low", "nodes=n[1-4]"]);
         cluster.say("scontrol", &["update", "nodename=n[1-4]", "state=resume"]);
         cluster.wait_until_idle();
         Some(cluster)
+    }
+
+    /// Its configuration, as `SLURM_CONF` names it.
+    pub(crate) fn configuration(&self) -> &Path {
+        &self.configuration
     }
 
     /// What one of Slurm's programs prints.
@@ -85,9 +94,35 @@ impl Cluster {
 
     /// The process of the controller, or of the last one.
     fn controller(&self) -> u32 {
-        let file = self.configuration.with_file_name("slurmctld.pid");
-        let pid = std::fs::read_to_string(file).expect("a controller has run");
-        pid.trim().parse().expect("the number of a process")
+        self.process("slurmctld.pid")
+    }
+
+    /// The process of a node's daemon.
+    fn daemon(&self, node: &str) -> u32 {
+        self.process(&format!("slurmd-{node}.pid"))
+    }
+
+    fn process(&self, file: &str) -> u32 {
+        let pid = std::fs::read_to_string(self.configuration.with_file_name(file));
+        pid.expect("it has run").trim().parse().expect("the number of a process")
+    }
+
+    /// Stops everything on a node that belongs to it or to a job there, as a power cut does to those who wait for it; the
+    /// processes, that of Slurm's daemon first.
+    pub(crate) fn freeze(&self, node: &str, job: u64) -> Vec<u32> {
+        let mut still = vec![self.daemon(node)];
+        let text = self.say("scontrol", &["listpids", &job.to_string(), node]);
+        let of_job = text.lines().filter_map(|line| line.split_whitespace().next()?.parse::<u32>().ok());
+        still.extend(of_job.filter(|process| is_alive(*process)));
+        assert!(still.len() > 1, "job {job} has no process on {node}: {text:?}");
+        still.iter().for_each(|process| signal(*process, Signal::STOP));
+        still
+    }
+
+    /// The power is back: Slurm's daemon goes on, and what ran on the node is gone.
+    pub(crate) fn thaw(&self, still: Vec<u32>) {
+        still[1..].iter().for_each(|process| signal(*process, Signal::KILL));
+        signal(still[0], Signal::CONT);
     }
 
     /// Kills the controller without a warning.

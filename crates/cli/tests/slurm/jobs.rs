@@ -1,6 +1,7 @@
 //! Runs whose workers are jobs of Slurm's.
 
 use bellwether_core::record::{Event, RunOutcome, Summary};
+use bellwether_testkit::s3_server::{KEY_ID, SECRET, Server};
 use rustix::process::Signal;
 
 use crate::cluster::Cluster;
@@ -129,6 +130,59 @@ fn a_coordinator_that_dies_finds_its_jobs_again() {
 }
 
 #[test]
+fn a_coordinator_that_comes_back_on_another_host_is_found_and_watches_its_jobs() {
+    let Some(cluster) = Cluster::find() else { return };
+    let scene = Scene::new(&job(2000, ""));
+    let mut run = cluster.train(&scene, "1..2", &[]);
+    trains_with(&run, 2, 0);
+    assert!(run.reach(100));
+    let before = cluster.queue();
+    run.kill();
+    // Another address is what another host is to those who look for it.
+    let elsewhere = ["run", "--resume", "job-1", "--format=json", "--listen=127.0.0.2:0"];
+    let mut run = cluster.start(&scene, &elsewhere);
+    assert!(run.reach(400), "{}", run.stderr());
+    assert_eq!(scene.endpoint().control.ip().to_string(), "127.0.0.2");
+    assert_eq!(cluster.queue(), before, "the same jobs go on");
+    // What its predecessor submitted it watches as its own.
+    let nodes = cluster.say("squeue", &["-h", "-o", "%N"]);
+    let node = nodes.lines().next().unwrap_or_default().trim().to_owned();
+    cluster.say("scontrol", &["update", &format!("nodename={node}"), "state=drain", "reason=disk"]);
+    wait_until_told(&run, "is drained (disk)");
+    let on_node = || !cluster.say("squeue", &["-h", "-o", "%N"]).lines().any(|at| at.trim() == node);
+    wait_for(|| format!("{node} to be empty"), || on_node().then_some(()));
+    cluster.say("scontrol", &["update", &format!("nodename={node}"), "state=resume"]);
+    let summary = run.summary();
+    has_all_steps(&scene, &summary, 2000);
+    assert!(scene.picked(|event| matches!(event, Event::Crashed { .. }).then_some(())).is_empty());
+    assert_eq!((cluster.queue(), scene.workers()), (vec![], vec![]));
+}
+
+#[test]
+fn a_node_that_loses_its_power_is_done_without() {
+    let Some(cluster) = Cluster::find() else { return };
+    let scene = Scene::new(&job(4000, ""));
+    let mut run = cluster.train(&scene, "1..2", &["--heartbeat-timeout=2s"]);
+    trains_with(&run, 2, 0);
+    wait_until_told(&run, "worker 2 is Slurm's job");
+    assert!(run.reach(50));
+    let [(lost, _, _), (other, _, _)] = cluster.queue()[..] else { panic!("{:?}", cluster.queue()) };
+    let node = cluster.say("squeue", &["-h", "-j", &lost.to_string(), "-o", "%N"]).trim().to_owned();
+    // No connection breaks: nothing on the node answers any more, neither the worker nor Slurm's daemon.
+    let still = cluster.freeze(&node, lost);
+    let alone = trains_with(&run, 1, 1);
+    let again = trains_with(&run, 2, alone + 1);
+    assert!(run.reach(again + 20));
+    let is_gone = || cluster.queue().iter().all(|(job, ..)| *job != lost);
+    wait_for(|| cluster.say("squeue", &[]), || is_gone().then_some(()));
+    assert!(cluster.queue().iter().any(|(job, ..)| *job == other), "the other worker was left alone");
+    cluster.thaw(still);
+    let summary = run.summary();
+    has_all_steps(&scene, &summary, 4000);
+    assert_eq!(cluster.queue(), []);
+}
+
+#[test]
 fn a_controller_that_is_away_stops_nothing() {
     let Some(cluster) = Cluster::find() else { return };
     let scene = Scene::new(&job(1200, ""));
@@ -169,6 +223,42 @@ fn a_job_that_was_cancelled_and_a_node_that_is_drained_are_replaced() {
     trains_with(&run, 2, again);
     let summary = run.summary();
     has_all_steps(&scene, &summary, 2000);
+    assert_eq!(cluster.queue(), []);
+}
+
+#[test]
+fn a_run_goes_on_from_an_object_store_on_other_nodes() {
+    let Some(cluster) = Cluster::find() else { return };
+    let store = Server::start();
+    let scene = Scene::new(&job(900, ""));
+    // Slurm's records keep the environment of a job: credentials are in a file that the nodes see.
+    std::fs::create_dir_all(scene.path("home/.aws")).expect("a new folder");
+    let keys = format!("[default]\naws_access_key_id = {KEY_ID}\naws_secret_access_key = {SECRET}\n");
+    scene.write("home/.aws/credentials", keys);
+    let home = scene.path("home").display().to_string();
+    let train = |scene: &Scene, more: &[&str]| {
+        let usual = ["run", "job.toml", "--format=json", "--on=slurm", "--workers=1..2"];
+        let mut command = scene.command(&[&usual[..], more].concat());
+        let place = store.environment().into_iter().filter(|(name, _)| !name.contains("KEY"));
+        command.envs(place).env("SLURM_CONF", cluster.configuration()).env("HOME", &home);
+        command.arg("--sbatch=--partition=low").arg("--set=checkpoint.url=s3://bucket/models");
+        command
+    };
+    let mut run = scene.start_command(train(&scene, &["--sbatch=--exclude=n3,n4"]));
+    assert!(run.reach(350), "{}", run.stderr());
+    // The coordinator's host is lost, and its workers with it.
+    run.kill();
+    cluster.say("scancel", &["--user=root", "--signal=KILL", "--full"]);
+    cluster.wait_until_idle();
+    let elsewhere = Scene::new(&job(900, ""));
+    let more = ["--sbatch=--exclude=n1,n2", "--resume-from=s3://bucket/models"];
+    let run = elsewhere.start_command(train(&elsewhere, &more));
+    wait_until_told(&run, "is Slurm's job");
+    let nodes = cluster.say("squeue", &["-h", "-o", "%N"]);
+    assert!(!nodes.contains("n1") && !nodes.contains("n2"), "{nodes}");
+    let summary = run.summary();
+    assert_eq!((&summary.outcome, summary.steps), (&RunOutcome::Finished, 900));
+    assert_eq!(summary.params_digest, Some(undisturbed(900)));
     assert_eq!(cluster.queue(), []);
 }
 

@@ -9,5 +9,6 @@ mod cluster;
 #[allow(dead_code, unused_imports, reason = "the other tests use the rest")]
 mod harness;
 mod jobs;
+mod profiled;
 mod served;
 mod twenty;

@@ -72,3 +72,48 @@ fn a_daemon_deals_out_the_nodes_of_a_partition() {
     std::thread::sleep(Duration::from_millis(10));
     assert_eq!(scene.workers(), []);
 }
+
+/// Slots that the daemon has, and how many of them others hold.
+fn slots(scene: &Scene) -> (u32, u32) {
+    let first = scene.call(&["jobs"]).stdout.lines().next().unwrap_or_default().to_owned();
+    let before = |words: &str| first.split(words).next()?.split_whitespace().next_back()?.parse().ok();
+    let taken = if first.contains("held by") { before(" held by").unwrap_or(u32::MAX) } else { 0 };
+    (before(" slots").unwrap_or(0), taken)
+}
+
+#[test]
+fn a_daemon_follows_its_partition_and_gives_nothing_that_others_hold() {
+    let Some(cluster) = Cluster::find() else { return };
+    cluster.say("scontrol", &["update", "partitionname=low", "nodes=n[1-2]"]);
+    let scene = Scene::new(&job(2500, ""));
+    let served = ["--on=slurm", "--partition=low", "--processors-per-slot=2", "--policy=fair"];
+    let daemon = begin(&cluster, &scene, &served);
+    assert_eq!(slots(&scene), (4, 0));
+    // Somebody else takes half a node: its other half is dealt out, and no worker waits for it in Slurm's queue.
+    let other = cluster.submit(&["--partition=low", "--nodelist=n1", "--ntasks=2", "--wrap", "sleep 300"]);
+    wait_for(|| format!("{:?}", slots(&scene)), || (slots(&scene) == (4, 1)).then_some(()));
+    ask(&scene, &["submit", "job.toml", "--name=job-1", "--workers=1..4"]);
+    let workers = || shown(&scene, "job-1")["workers"].as_u64();
+    let with = |count: u64| {
+        wait_for(|| format!("{:?}", shown(&scene, "job-1")), || (workers() == Some(count)).then_some(()));
+    };
+    with(3);
+    assert!(cluster.queue().iter().all(|(_, state, _)| state == "RUNNING"), "{:?}", cluster.queue());
+    // Two nodes join, and the job may have the worker that it could not have.
+    cluster.say("scontrol", &["update", "partitionname=low", "nodes=n[1-4]"]);
+    wait_for(|| format!("{:?}", slots(&scene)), || (slots(&scene) == (8, 1)).then_some(()));
+    with(4);
+    // The next daemon knows all of them.
+    daemon.kill();
+    let daemon = begin(&cluster, &scene, &served);
+    assert_eq!(slots(&scene), (8, 1));
+    cluster.say("scancel", &[&other.to_string()]);
+    wait_for(|| format!("{:?}", slots(&scene)), || (slots(&scene) == (8, 0)).then_some(()));
+    let ended = wait_for(
+        || format!("{:?}", shown(&scene, "job-1")),
+        || Some(shown(&scene, "job-1")).filter(|job| job["state"] == "finished"),
+    );
+    assert_eq!(ended["digest"].as_str(), Some(undisturbed(2500).as_str()));
+    daemon.signal(rustix::process::Signal::TERM);
+    assert_eq!(daemon.end().code, Some(0));
+}

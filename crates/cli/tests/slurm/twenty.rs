@@ -20,12 +20,31 @@ const DIGITS: &str = "name = \"digits\"\nseed = 5\nepochs = 6\nworkers = \"1..4\
     [data]\nkind = \"digits\"\nheld_out = 0.2\n[batch]\nsize = 64\nvirtual_nodes = 8\n\
     [optimizer]\nkind = \"sgd\"\nlearning_rate = 0.1\nmomentum = 0.9\n[checkpoint]\nevery_steps = 50\n";
 
+/// A script of PyTorch's, whose samples take a while to be loaded, where there is a Python with PyTorch.
+fn script() -> Option<String> {
+    let python = std::env::var("BELLWETHER_TEST_PYTHON").ok()?;
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../python/tests/scripts/torch_slow.py");
+    Some(format!(
+        "name = \"script\"\nworkers = \"1..4\"\n[model]\nkind = \"python\"\nscript = \"{script}\"\n\
+         python = \"{python}\"\narguments = [\"0\", \"5\", \"200\", \"0\"]\n"
+    ))
+}
+
 /// The jobs: names, files, and whether the digest does not depend on what happens.
 fn jobs(scene: &Scene) -> Vec<(String, String, bool)> {
     let mut jobs = Vec::new();
+    let script = script();
+    if script.is_none() {
+        eprintln!("no script of PyTorch's is among the jobs: BELLWETHER_TEST_PYTHON names no Python");
+    }
     for number in 0..20 {
         let (kind, text, exact) = match number {
             7 => ("asynchronous", job(600, "[sync]\npolicy = \"asp\"\nservers = 2\n"), false),
+            9 => {
+                let url = format!("url = \"file://{}\"\n", scene.path("checkpoints").display());
+                ("sliced", job(900, &url), true)
+            }
+            13 if script.is_some() => ("script", script.clone().unwrap_or_default(), true),
             n if n % 4 == 3 => ("digits", DIGITS.replace("seed = 5", &format!("seed = {n}")), true),
             n => ("synthetic", job(300 + 60 * n, ""), true),
         };
@@ -68,7 +87,15 @@ fn happen(cluster: &Cluster, killed: u32) {
 fn twenty_jobs_end_once_each_whatever_happens() {
     let Some(cluster) = Cluster::find() else { return };
     let scene = Scene::new(&job_of(10, "1us", ""));
-    let slots = ["--on=slurm", "--partition=low", "--processors-per-slot=2", "--policy=fair", "--retries=20"];
+    let slots = [
+        "--on=slurm",
+        "--partition=low",
+        "--processors-per-slot=2",
+        "--policy=fair",
+        "--retries=20",
+        // Every job that is long enough meets its limit.
+        "--sbatch=--time=1",
+    ];
     let mut daemon = Some(begin(&cluster, &scene, &slots));
     let jobs = jobs(&scene);
     for (name, file, _) in &jobs {

@@ -245,7 +245,7 @@ fn cluster(state: &State, Publisher { tally, nodes, .. }: &Publisher, now_s: f64
         policy: state.policy.clone(),
         nodes: nodes.clone(),
         slots,
-        free: slots.saturating_sub(state.slots.count() as u32),
+        free: slots.saturating_sub(state.slots.count() as u32 + state.taken.values().sum::<u32>()),
         jobs: tally.all.clone(),
         utilization: if offered_s > 0.0 { state.slots.slot_s(now_s) / offered_s } else { 0.0 },
         queues: queues::queues(state, tally),

@@ -256,11 +256,13 @@ fn colour(state: &str) -> Option<Colour> {
 
 fn table(seen: &Seen, printer: &Printer) -> String {
     let mut text = String::new();
-    if let Some(ClusterState { policy, slots, free, utilization, .. }) = &seen.cluster {
-        text = format!(
-            "{policy} decides on {slots} slots, {free} of them free; {:.0} % were used so far\n\n",
-            100.0 * utilization
-        );
+    if let Some(ClusterState { policy, slots, free, utilization, nodes, .. }) = &seen.cluster {
+        text = format!("{policy} decides on {slots} slots, {free} of them free");
+        let taken = nodes.iter().map(|node| node.taken).sum::<u32>();
+        if taken > 0 {
+            text.push_str(&format!(" and {taken} held by the cluster's other users"));
+        }
+        text.push_str(&format!("; {:.0} % were used so far\n\n", 100.0 * utilization));
     }
     let now_s = words::now_s();
     let mut rows = vec![TITLES.map(String::from).to_vec()];
