@@ -302,8 +302,10 @@ def go_on(trial: Trial, way: Way, before: list[Begun], struck: float) -> None:
 def full_since(steps: list[Begun], workers: int, struck: float, old: set[int]) -> float | None:
     """When as many processes as before trained together again, at least one of them a new one."""
     begun_by: dict[int, dict[int, float]] = {}
+    still = training_now(steps)
     for step, wall, _, process in steps:
-        if wall > struck:
+        # One that has ended since may have begun a step that is computed again.
+        if wall > struck and process in still:
             begun_by.setdefault(step, {})[process] = wall
     for _, by in sorted(begun_by.items()):
         if len(by) >= workers and not by.keys() <= old:

@@ -132,7 +132,7 @@ fn a_coordinator_that_dies_finds_its_jobs_again() {
 #[test]
 fn a_coordinator_that_comes_back_on_another_host_is_found_and_watches_its_jobs() {
     let Some(cluster) = Cluster::find() else { return };
-    let scene = Scene::new(&job(2000, ""));
+    let scene = Scene::new(&job(1200, ""));
     let mut run = cluster.train(&scene, "1..2", &[]);
     trains_with(&run, 2, 0);
     assert!(run.reach(100));
@@ -141,7 +141,7 @@ fn a_coordinator_that_comes_back_on_another_host_is_found_and_watches_its_jobs()
     // Another address is what another host is to those who look for it.
     let elsewhere = ["run", "--resume", "job-1", "--format=json", "--listen=127.0.0.2:0"];
     let mut run = cluster.start(&scene, &elsewhere);
-    assert!(run.reach(400), "{}", run.stderr());
+    assert!(run.reach(200), "{}", run.stderr());
     assert_eq!(scene.endpoint().control.ip().to_string(), "127.0.0.2");
     assert_eq!(cluster.queue(), before, "the same jobs go on");
     // What its predecessor submitted it watches as its own.
@@ -153,12 +153,13 @@ fn a_coordinator_that_comes_back_on_another_host_is_found_and_watches_its_jobs()
     wait_for(|| format!("{node} to be empty"), || on_node().then_some(()));
     cluster.say("scontrol", &["update", &format!("nodename={node}"), "state=resume"]);
     let summary = run.summary();
-    has_all_steps(&scene, &summary, 2000);
+    has_all_steps(&scene, &summary, 1200);
     assert!(scene.picked(|event| matches!(event, Event::Crashed { .. }).then_some(())).is_empty());
     assert_eq!((cluster.queue(), scene.workers()), (vec![], vec![]));
 }
 
 #[test]
+#[ignore = "takes a minute, until Slurm believes that a node is gone"]
 fn a_node_that_loses_its_power_is_done_without() {
     let Some(cluster) = Cluster::find() else { return };
     let scene = Scene::new(&job(4000, ""));
@@ -254,7 +255,7 @@ fn a_run_goes_on_from_an_object_store_on_other_nodes() {
     let more = ["--sbatch=--exclude=n1,n2", "--resume-from=s3://bucket/models"];
     let run = elsewhere.start_command(train(&elsewhere, &more));
     wait_until_told(&run, "is Slurm's job");
-    let nodes = cluster.say("squeue", &["-h", "-o", "%N"]);
+    let nodes = cluster.say("squeue", &["-h", "-t", "RUNNING", "-o", "%N"]);
     assert!(!nodes.contains("n1") && !nodes.contains("n2"), "{nodes}");
     let summary = run.summary();
     assert_eq!((&summary.outcome, summary.steps), (&RunOutcome::Finished, 900));
