@@ -47,7 +47,8 @@ class Slurm(Runs):
         self.assertEqual(trained.of("crashed"), [], trained.log)
         sizes = [len(event["workers"]) for event in trained.of("membership")]
         self.assertIn(1, sizes[sizes.index(2) :], trained.log)
-        queue = subprocess.run(["squeue", "-h"], env=self.place.environment(Path()), stdout=subprocess.PIPE)
+        squeue = ["squeue", "-h", "-t", "PENDING,RUNNING"]
+        queue = subprocess.run(squeue, env=self.place.environment(Path()), stdout=subprocess.PIPE, check=True)
         self.assertEqual(queue.stdout, b"", "all jobs have left")
 
     def cancel_one_of_two(self, folder: Path) -> None:
