@@ -60,6 +60,9 @@ const CLOCK_PERIOD: Duration = Duration::from_secs(10);
 /// Makes the folder of a job's run, or finds it; says where it is. On a cluster it holds how workers are submitted.
 pub type Prepare = Box<dyn Fn(&str, &Job, Option<&SlurmJobs>) -> Result<PathBuf, String> + Send>;
 
+/// Takes a sentence for the daemon's owner.
+pub type Tell = Box<dyn Fn(&str) + Send>;
+
 /// How a daemon works.
 pub struct Options {
     /// The folder of all runs.
@@ -84,6 +87,8 @@ pub struct Options {
     pub prepare: Prepare,
     /// What foresees when jobs start and end, if anything does.
     pub outlook: Option<Box<dyn Outlook>>,
+    /// Is told what the daemon's owner should know of it while it runs, in a sentence.
+    pub tell: Tell,
 }
 
 /// Why a daemon ended that should not have.

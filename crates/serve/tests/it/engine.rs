@@ -207,6 +207,7 @@ pub(crate) fn options(folder: &Path, policy: Option<&str>, slots: u32) -> Option
         retries: 2,
         compact_at: u64::MAX,
         outlook: None,
+        tell: Box::new(|_| {}),
         prepare: {
             let folder = folder.to_path_buf();
             Box::new(move |name, _, _| Ok(folder.join(name)))

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
 
 use bellwether_core::cluster::JobId;
 use bellwether_core::outlook::{Expected, Times};
@@ -132,24 +133,54 @@ fn a_limit_is_named_and_no_job_of_another_queue() {
 }
 
 #[test]
-fn an_outlook_that_fails_is_asked_again() {
+fn an_outlook_that_fails_is_asked_again_and_says_why() {
     let mut turn = 0;
-    let (daemon, _questions, _folder) = start("fifo", None, move |question| {
+    let (asked, _questions) = channel();
+    let (teller, told) = channel();
+    let answers = move |question: &Question| {
         turn += 1;
         match turn {
             // A panic whose backtrace is not printed: the time that this takes would count as time of the look.
             1 => std::panic::resume_unwind(Box::new("it is made to")),
             2 => Err("it does not know".into()),
+            // No news: it is said once.
+            3 => Err("it does not know".into()),
             _ => in_line(question),
         }
-    });
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options {
+        outlook: Some(Box::new(Played { asked, answers: Box::new(answers) })),
+        tell: Box::new(move |what| drop(teller.send(what.to_owned()))),
+        ..options(folder.path(), Some("fifo"), 4)
+    };
+    let store = Box::new(FileStore::new(folder.path().join("ledger.jsonl")));
+    let daemon = Daemon::start_as(options, SystemClock::new().unwrap(), store);
     daemon.submit("a", "4").unwrap();
     daemon.submit("b", "4").unwrap();
-    daemon.until("the third look is shown", |daemon| {
-        // Each look takes some news.
-        let _ = daemon.submit(&format!("more-{}", daemon.phases().len()), "4");
-        std::thread::sleep(std::time::Duration::from_millis(200));
-        daemon.job("b").outlook.is_some()
-    });
+    let (mut shown, since) = (vec![None], Instant::now());
+    let mut news = Duration::ZERO;
+    while daemon.job("b").outlook.is_none() {
+        let passed = since.elapsed();
+        assert!(passed < Duration::from_secs(30), "the fourth look is shown");
+        if passed >= news {
+            // Each look takes some news.
+            let _ = daemon.submit(&format!("more-{}", daemon.phases().len()), "4");
+            news = passed + Duration::from_millis(200);
+        }
+        let failure = daemon.cluster().no_outlook.clone();
+        if shown.last() != Some(&failure) {
+            shown.push(failure);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    daemon.until("what failed before is not shown any more", |daemon| daemon.cluster().no_outlook.is_none());
     daemon.stop();
+    // Clients see it, and it is said when it changes.
+    let (failed, ignorant) = ("the simulation failed".to_owned(), "it does not know".to_owned());
+    shown.retain(Option::is_some);
+    assert_eq!(shown, [Some(failed.clone()), Some(ignorant.clone())]);
+    let why = |why: String| format!("it is not foreseen when jobs start and end: {why}");
+    let again = "it is foreseen again when jobs start and end".to_owned();
+    assert_eq!(told.iter().collect::<Vec<_>>(), [why(failed), why(ignorant), again]);
 }
