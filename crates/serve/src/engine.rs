@@ -32,7 +32,7 @@ use bellwether_sched::drive::drive;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::clock::{Clock, Inbox, SystemClock};
-use crate::ledger::{Compaction, Damage, Entry, FileStore, LedgerFile, Line, Outcome, Progress, Store};
+use crate::ledger::{Compaction, Damage, Entry, FileStore, LedgerFile, Line, Outcome, Store};
 use crate::machine::{Machine, SlurmJobs};
 use crate::outlook::Outlook;
 use crate::request::{EngineHandle, Refusal, RefusalKind, Reply};
@@ -122,8 +122,9 @@ struct Live {
     settled: bool,
     /// No new processes before this time.
     not_before: Option<Duration>,
-    /// Committed steps, as heard last.
+    /// Committed steps, as heard last, and when the last of them was.
     step: Option<u64>,
+    step_at: Duration,
     loss: Option<f64>,
     /// When its processes ended last, in seconds since the Unix epoch.
     ended_unix_s: Option<f64>,
@@ -425,18 +426,6 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
             patience = patience.min(Duration::from_secs_f64(real_s.clamp(0.0, 1.0)));
         }
         self.clock.wait(&mut self.inbox, patience);
-    }
-
-    /// How far the running jobs are, for the policy.
-    fn progress(&self) -> Vec<Progress> {
-        let scale = self.state.time_scale;
-        let progress = self.state.active.holding.iter().filter_map(|id| {
-            let (live, record) = (self.live.get(id)?, self.state.jobs.get(id)?);
-            let done = live.step? as f64 * record.submitted.job.batch.size as f64;
-            let rate = live.examples_per_s.filter(|_| record.training > 0).map(|rate| rate / scale);
-            (record.training > 0).then_some(Progress { job: *id, done, rate })
-        });
-        progress.collect()
     }
 }
 

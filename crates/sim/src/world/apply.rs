@@ -72,8 +72,12 @@ impl World<'_> {
             let (now_beside, begins_s) = (std::mem::replace(&mut seen.beside, beside), seen.progress_s);
             seen.turn(&before, self.now_s, self.view.restart_s);
             seen.beside = now_beside;
-            if is_start {
-                seen.progress_s += self.present.start_s(id).unwrap_or(self.scenario.start_s);
+            let begins = before.is_empty() && seen.is_running();
+            if let Some(start_s) = self.present.start_s(id).filter(|_| begins) {
+                // Whether it trains for the first time or goes on after a stop: its processes start.
+                seen.progress_s = self.now_s + start_s;
+            } else if is_start {
+                seen.progress_s += self.scenario.start_s;
             } else if seen.allocation == before && seen.beside != beside {
                 together::go_on(seen, begins_s, is_named.then_some(self.view.restart_s));
             }
