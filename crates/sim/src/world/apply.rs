@@ -42,7 +42,7 @@ impl World<'_> {
                     return Err(broken(id, "is stopped and refused by one decision"));
                 }
                 self.view.jobs.remove(&id);
-                self.truths.remove(&id);
+                self.truths.remove(id);
                 self.present.ended(id);
                 self.recording.refused(id, why, self.now_s);
                 Ok(())
@@ -88,7 +88,7 @@ impl World<'_> {
 
     /// Sets a job's speed, what is believed of it, and its next event, from its present state.
     pub(super) fn advance(&mut self, id: JobId) -> Result<(), Fault> {
-        let truth = self.truths.get_mut(&id).expect("a job in the view has its truth");
+        let truth = self.truths.get_mut(id).expect("a job in the view has its truth");
         if let Some(ticket) = truth.ticket.take() {
             self.queue.cancel(ticket);
         }
@@ -105,7 +105,9 @@ impl World<'_> {
         }
         if rate == 0.0 && seen.beside.is_some() {
             let ticket = self.queue.schedule(seen.progress_s.max(self.now_s), Event::NoRoom(id));
-            self.truths.entry(id).and_modify(|truth| truth.ticket = Some(ticket));
+            if let Some(truth) = self.truths.get_mut(id) {
+                truth.ticket = Some(ticket);
+            }
             return Ok(());
         }
         let end_s = seen.progress_s + (work - seen.done).max(0.0) / rate;
@@ -125,7 +127,7 @@ impl World<'_> {
             return Err(Fault::World(what));
         }
         let ticket = self.queue.schedule(time_s.max(self.now_s), event);
-        if let Some(truth) = self.truths.get_mut(&id) {
+        if let Some(truth) = self.truths.get_mut(id) {
             truth.ticket = Some(ticket);
         }
         Ok(())
@@ -196,7 +198,7 @@ impl World<'_> {
             (job.ways, seen.way) = (switch.ways, None);
         }
         self.links.touch(id);
-        let at = self.truths.get_mut(&id).and_then(|truth| truth.switch_at.take());
+        let at = self.truths.get_mut(id).and_then(|truth| truth.switch_at.take());
         self.reach(id, at);
     }
 
