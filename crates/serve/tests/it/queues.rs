@@ -144,7 +144,7 @@ fn what_could_never_run_is_refused() {
 #[test]
 fn a_job_of_which_nothing_is_known_within_its_queues_limit_says_so() {
     let folder = tempfile::tempdir().unwrap();
-    let limited = "[[queues]]\nname = \"a\"\nlimit = 2\n[[queues]]\nname = \"b\"\n";
+    let limited = "[[queues]]\nname = \"a\"\nlimit = 2\n[[queues]]\nname = \"b\"\nguarantee = \"100%\"\n";
     let daemon = start(folder.path(), Some("fifo"), Some(limited));
     submit(&daemon, "other", "4", Some("b")).unwrap();
     daemon.until("it has all slots", |d| d.wanted(0) == Some(4));
