@@ -11,6 +11,8 @@
 //!   A job that must give devices back is shown to the policy of its own queue as one that lost them.
 //! - A job that needs more devices than its queue can have now is not shown to the policy, so that it does not hold up
 //!   those behind it.
+//! - A job whose author asked for more than its queue may hold asks for the most within the limit that the believed
+//!   model can speak of.
 //!
 //! A decision costs O(nodes + queues) beside what the policies cost that are asked: those whose queues something
 //! changed for.
@@ -21,6 +23,8 @@ use bellwether_core::cluster::{ClusterView, JobId, JobView, Node};
 use bellwether_core::policy::{Action, Decision, Policy, PolicyInput};
 use bellwether_core::queue::QueueTree;
 
+use crate::speed::Speeds;
+
 mod account;
 mod draft;
 mod follow;
@@ -30,6 +34,7 @@ mod leaf;
 mod offered;
 mod reclaim;
 mod rights;
+mod wide;
 
 pub use account::Account;
 use account::Standing;
@@ -38,6 +43,7 @@ pub use history::History;
 use leaf::Leaf;
 use reclaim::Lent;
 use rights::Rights;
+pub use wide::most_known;
 
 /// What queues are entitled to stays as it was when a round of a decision began. Otherwise they would push each other
 /// from type to type: jobs that lose devices of one want those of another, and jobs that lose these want the first. In
@@ -83,6 +89,8 @@ pub struct WithQueues {
     idle: Vec<u32>,
     /// By type and leaf, devices that it may claim.
     claims: Vec<Vec<u32>>,
+    /// What is believed of jobs that are wider than their queues.
+    speeds: Speeds,
 }
 
 impl WithQueues {
@@ -117,6 +125,7 @@ impl WithQueues {
             rights,
             idle,
             claims,
+            speeds: Speeds::new(),
         }
     }
 

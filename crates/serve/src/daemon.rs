@@ -70,6 +70,8 @@ pub struct Options {
     pub loading: LoadLimits,
     /// What foresees when jobs start and end, if anything does.
     pub outlook: Option<Box<dyn Outlook>>,
+    /// Is told what its owner should know of it while it runs, in a sentence.
+    pub tell: engine::Tell,
 }
 
 impl Options {
@@ -90,6 +92,7 @@ impl Options {
             compact_at: COMPACT_AT_BYTES,
             loading: LoadLimits::default(),
             outlook: None,
+            tell: Box::new(|_| {}),
         }
     }
 }
@@ -236,6 +239,7 @@ impl Daemon {
             compact_at: options.compact_at,
             prepare: prepare(options.state_dir),
             outlook: options.outlook,
+            tell: options.tell,
         };
         let program = options.program;
         let describe = loading::in_process(program.clone(), options.loading);

@@ -32,7 +32,7 @@ use bellwether_sched::drive::drive;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::clock::{Clock, Inbox, SystemClock};
-use crate::ledger::{Compaction, Damage, Entry, FileStore, LedgerFile, Line, Outcome, Progress, Store};
+use crate::ledger::{Compaction, Damage, Entry, FileStore, LedgerFile, Line, Outcome, Store};
 use crate::machine::{Machine, SlurmJobs};
 use crate::outlook::Outlook;
 use crate::request::{EngineHandle, Refusal, RefusalKind, Reply};
@@ -60,6 +60,9 @@ const CLOCK_PERIOD: Duration = Duration::from_secs(10);
 /// Makes the folder of a job's run, or finds it; says where it is. On a cluster it holds how workers are submitted.
 pub type Prepare = Box<dyn Fn(&str, &Job, Option<&SlurmJobs>) -> Result<PathBuf, String> + Send>;
 
+/// Takes a sentence for the daemon's owner.
+pub type Tell = Box<dyn Fn(&str) + Send>;
+
 /// How a daemon works.
 pub struct Options {
     /// The folder of all runs.
@@ -84,6 +87,8 @@ pub struct Options {
     pub prepare: Prepare,
     /// What foresees when jobs start and end, if anything does.
     pub outlook: Option<Box<dyn Outlook>>,
+    /// Is told what the daemon's owner should know of it while it runs, in a sentence.
+    pub tell: Tell,
 }
 
 /// Why a daemon ended that should not have.
@@ -117,8 +122,9 @@ struct Live {
     settled: bool,
     /// No new processes before this time.
     not_before: Option<Duration>,
-    /// Committed steps, as heard last.
+    /// Committed steps, as heard last, and when the last of them was.
     step: Option<u64>,
+    step_at: Duration,
     loss: Option<f64>,
     /// When its processes ended last, in seconds since the Unix epoch.
     ended_unix_s: Option<f64>,
@@ -420,18 +426,6 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
             patience = patience.min(Duration::from_secs_f64(real_s.clamp(0.0, 1.0)));
         }
         self.clock.wait(&mut self.inbox, patience);
-    }
-
-    /// How far the running jobs are, for the policy.
-    fn progress(&self) -> Vec<Progress> {
-        let scale = self.state.time_scale;
-        let progress = self.state.active.holding.iter().filter_map(|id| {
-            let (live, record) = (self.live.get(id)?, self.state.jobs.get(id)?);
-            let done = live.step? as f64 * record.submitted.job.batch.size as f64;
-            let rate = live.examples_per_s.filter(|_| record.training > 0).map(|rate| rate / scale);
-            (record.training > 0).then_some(Progress { job: *id, done, rate })
-        });
-        progress.collect()
     }
 }
 

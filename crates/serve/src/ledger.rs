@@ -350,6 +350,16 @@ pub struct Progress {
     /// Samples per second of the daemon's clock, as measured since its workers changed; absent where too few steps
     /// were.
     pub rate: Option<f64>,
+    /// Seconds of the daemon's clock for which it has gone on at this rate since then; 0 in ledgers of earlier
+    /// releases, which took what was heard last for what is so now.
+    #[serde(default, skip_serializing_if = "is_none_s")]
+    pub since_s: f64,
+}
+
+// Serde hands over a reference.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_none_s(seconds: &f64) -> bool {
+    *seconds == 0.0
 }
 
 /// How a job ended.

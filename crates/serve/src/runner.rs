@@ -111,6 +111,8 @@ pub enum Report {
         job: JobId,
         /// Committed steps.
         step: u64,
+        /// How long ago it was heard of the last of them.
+        since: Duration,
         /// Loss of the last of them.
         loss: Option<f64>,
         /// Samples per second since the number of workers changed, over the last seconds at most; absent where too few

@@ -55,6 +55,9 @@ pub struct ClusterState {
     pub jobs: BTreeMap<Phase, u64>,
     /// Slot-seconds held over slot-seconds offered since the ledger began.
     pub utilization: f64,
+    /// Why nothing is foreseen of any job now, in a sentence; absent unless the last look ahead failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_outlook: Option<String>,
     /// The queues that divide the slots, one after the queue above it; empty where none do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub queues: Vec<QueueState>,

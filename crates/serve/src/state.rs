@@ -475,7 +475,7 @@ impl State {
         }
         seen.done = progress.done.clamp(0.0, work);
         seen.remaining = Some(work - seen.done);
-        seen.progress_s = seen.progress_s.max(now_s);
+        seen.progress_s = seen.progress_s.max(now_s - progress.since_s.max(0.0));
         if let Some(rate) = progress.rate {
             seen.rate = rate;
         }

@@ -1,6 +1,6 @@
 //! How long a look ahead takes: 10,000 jobs that wait, on 1,000 nodes of 8 devices.
 //!
-//! `cargo run --release -p bellwether-sim --example outlook_speed [JOBS]`
+//! `cargo run --release -p bellwether-sim --example outlook_speed [JOBS [POLICY...]]`
 //!
 //! Jobs of 1, 2, 4 and 8 devices, rigid and elastic, with exponential durations; 100 came in the last hour, and a third
 //! of those that ended did so early. Each figure is the median of five looks, in milliseconds, with those of one of
@@ -65,7 +65,10 @@ fn main() -> Result<(), Fault> {
         "{jobs} jobs, {WORLDS} worlds\n{:<12} {:>9} {:>12} {:>12}",
         "policy", "ms", "ms a world", "jobs seen"
     );
-    for name in POLICIES {
+    let named: Vec<String> = std::env::args().skip(2).collect();
+    let all = || POLICIES.map(String::from).to_vec();
+    for name in if named.is_empty() { all() } else { named } {
+        let name = name.as_str();
         let Ok(_) = registry.parse(name) else { continue };
         let (mut took, mut seen) = (BTreeMap::new(), 0);
         for turn in 0..LOOKS {

@@ -261,7 +261,7 @@ impl Luck<'_> {
         self.parts.get(first + drawn).copied().unwrap_or(1.0)
     }
 
-    /// What the next start of each job costs: what one of those cost that were seen.
+    /// What the starts of each job cost: what one of those cost that were seen.
     fn starts_s(&self, view: &ClusterView, entries: &[Entry], seen_s: &[f64]) -> Vec<f64> {
         if seen_s.is_empty() {
             return Vec::new();
@@ -274,7 +274,10 @@ impl Luck<'_> {
     /// The jobs that come, and the part of its work that each does.
     fn arrivals(&self, present: &Present) -> (Vec<Entry>, Vec<f64>) {
         let Past { arrivals, over_s, .. } = &present.past;
-        if arrivals.is_empty() || *over_s <= 0.0 {
+        // Over the time that is looked ahead no more come than have come so far, where that is longer: of a daemon that
+        // has just begun a burst is all that was seen.
+        let over_s = over_s.max(self.speeds.horizon_s);
+        if arrivals.is_empty() || over_s <= 0.0 {
             return Default::default();
         }
         let mut stream = self.streams.stream("arrivals", 0);

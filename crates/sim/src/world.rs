@@ -12,6 +12,7 @@ mod outage;
 mod present;
 mod record;
 mod together;
+mod truths;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -135,7 +136,7 @@ pub struct World<'a> {
     changes: Changes,
     queue: Queue<Event>,
     next_arrival: usize,
-    truths: BTreeMap<JobId, Truth>,
+    truths: truths::Truths,
     /// Jobs that this decision touched, with what they held before it.
     touched: BTreeMap<JobId, Before>,
     outages: outage::Outages,
@@ -186,7 +187,7 @@ impl<'a> World<'a> {
             changes: Changes::default(),
             queue,
             next_arrival: 0,
-            truths: BTreeMap::new(),
+            truths: truths::Truths::default(),
             touched: BTreeMap::new(),
             outages,
             admission: admission::Admission::default(),
@@ -236,7 +237,7 @@ impl<'a> World<'a> {
                 Event::Completion(id) => self.complete(id),
                 other => {
                     if let Event::Efficiency(id) | Event::Switch(id) | Event::NoRoom(id) = other
-                        && let Some(truth) = self.truths.get_mut(&id)
+                        && let Some(truth) = self.truths.get_mut(id)
                     {
                         truth.ticket = None;
                     }
@@ -249,7 +250,7 @@ impl<'a> World<'a> {
             match event {
                 // Where a job that shared its devices has ended, it has another event now.
                 Event::Efficiency(id) | Event::Switch(id) | Event::NoRoom(id)
-                    if self.truths.get(&id).is_none_or(|truth| truth.ticket.is_some()) => {}
+                    if self.truths.get(id).is_none_or(|truth| truth.ticket.is_some()) => {}
                 Event::Efficiency(id) => self.revise(id),
                 Event::Switch(id) => self.switch(id),
                 Event::NoRoom(id) => self.expel(id),
@@ -271,7 +272,7 @@ impl<'a> World<'a> {
     fn complete(&mut self, id: JobId) {
         let Some(mut seen) = self.view.jobs.remove(&id) else { return };
         self.links.touch(id);
-        self.truths.remove(&id);
+        self.truths.remove(id);
         self.present.ended(id);
         self.running -= 1;
         match seen.beside {

@@ -162,6 +162,7 @@ pub(crate) fn serve(arguments: ServeArguments, printer: &Printer) -> Result<Exit
         Some(partition) => Some(partition),
         None => arguments.slots.as_deref().map(machine).transpose()?,
     };
+    let notes = *printer;
     let daemon = Daemon::open(daemon::Options {
         state_dir,
         listen: arguments.listen,
@@ -173,6 +174,7 @@ pub(crate) fn serve(arguments: ServeArguments, printer: &Printer) -> Result<Exit
         outlook: Some(Box::new(Simulated { registry: registry.clone() })),
         registry,
         time_scale: scale,
+        tell: Box::new(move |what| notes.note(format_args!("note: {what}"))),
         retries: arguments.retries,
         compact_at: arguments.compact_at.0,
         loading: LoadLimits {

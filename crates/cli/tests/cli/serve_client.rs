@@ -350,7 +350,7 @@ fn a_daemon_that_is_being_restarted_is_waited_for() {
 fn listing(asked: &Asked, _: usize) -> Answer {
     let cluster = json!({
         "version": "0", "process": 1, "since_s": 0.0, "time_scale": 1.0, "policy": "srtf", "nodes": [],
-        "slots": 4, "free": 1, "jobs": {}, "utilization": 0.5
+        "slots": 4, "free": 1, "jobs": {}, "utilization": 0.5, "no_outlook": "its speed is not known"
     });
     let ended = json!({ "state": "finished", "ended_s": 1e9 + 60.0, "workers": 0, "target_workers": 0,
         "examples_per_s": null, "predicted_examples_per_s": null, "deadline_s": 1e9 + 30.0 });
@@ -386,6 +386,7 @@ fn jobs_of_the_daemon_come_first_and_none_twice() {
     );
     // The run that is job-1 of the daemon is not told of twice.
     assert!(lines[5].starts_with("job-2 ") && lines.len() == 6, "{ended:?}");
+    ended.says(&["cannot foresee when jobs start and end: its speed is not known"]);
     let all = value(&scene.call(&["jobs", "--format", "json"]));
     let told: Vec<_> =
         all.as_array().expect("an array").iter().map(|job| (&job["run"], &job["served"])).collect();

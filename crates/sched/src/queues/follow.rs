@@ -46,6 +46,10 @@ impl WithQueues {
                 moved = true;
             }
         }
+        self.speeds.follow(changes);
+        for leaf in &mut self.leaves {
+            leaf.narrow(input, &mut self.speeds);
+        }
         self.entitle(view, ROUNDS[0]);
         if is_first || moved {
             self.enforce_limits(input, draft);

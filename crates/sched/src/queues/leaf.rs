@@ -1,11 +1,12 @@
 //! A queue where jobs are: its policy, the part of the cluster that this policy sees, and what its jobs need.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use bellwether_core::cluster::{Allocation, ClusterView, Job, JobId, JobView, Node, NodeId};
 use bellwether_core::policy::{Action, Changes, Decision, Policy, PolicyInput};
 use bellwether_core::prediction::StepModel;
+
+use super::wide::Wide;
 
 /// What a job needs, and on which types of device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +38,9 @@ pub(super) struct Leaf {
     /// The same by type of device.
     pub(super) held: Vec<u32>,
     /// By type, the most that it may ever hold.
-    limits: Vec<u32>,
+    pub(super) limits: Vec<u32>,
+    /// Jobs whose authors let them have more.
+    pub(super) wide: Wide,
     /// By type: devices that the policy might have taken when it was last asked, and did not.
     pub(super) left: Vec<u32>,
     /// By type, how wide the jobs are that the policy is shown; any, where it saw all devices or was not asked yet.
@@ -50,7 +53,7 @@ pub(super) struct Leaf {
     /// Jobs that wait, by the fewest devices that they run on.
     waiting: BTreeSet<(u32, JobId)>,
     /// Jobs that wait and that the policy does not see, because its part of the cluster is too small for them.
-    hidden: BTreeMap<JobId, JobView>,
+    pub(super) hidden: BTreeMap<JobId, JobView>,
     /// When the policy wants to be asked again, in seconds.
     pub(super) wakeup_s: Option<f64>,
     /// Whether it is asked though nothing changed for it.
@@ -80,6 +83,7 @@ impl Leaf {
             own: Vec::new(),
             held: Vec::new(),
             limits: Vec::new(),
+            wide: Wide::default(),
             left: Vec::new(),
             rooms: Vec::new(),
             needs: BTreeMap::new(),
@@ -117,17 +121,6 @@ impl Leaf {
         (self.held, self.left) = (vec![0; types], vec![0; types]);
         self.demand = vec![BTreeMap::new(); types];
         self.open = vec![BTreeMap::new(); types];
-    }
-
-    /// How a job is shown to the policy: it never holds more than the queue may.
-    fn shown(&self, seen: &JobView) -> JobView {
-        let mut seen = seen.clone();
-        let kinds = (0..self.limits.len()).filter(|kind| seen.job.accepts(*kind as u16));
-        let most = kinds.map(|kind| self.limits[kind]).max().unwrap_or(u32::MAX);
-        if seen.job.max_devices > most && seen.job.min_devices <= most {
-            Arc::make_mut(&mut seen.job).max_devices = most;
-        }
-        seen
     }
 
     /// Whether it has jobs, or had some.
@@ -259,7 +252,8 @@ impl Leaf {
             let held = seen.allocation.clone();
             self.hold(&held);
         }
-        self.view.jobs.insert(id, self.shown(seen));
+        let shown = self.shown(id, seen);
+        self.view.jobs.insert(id, shown);
         self.changes.arrived.push(id);
         self.note(id);
     }
@@ -267,6 +261,7 @@ impl Leaf {
     /// A job goes, as it was last seen.
     pub(super) fn end(&mut self, id: JobId, seen: &JobView) {
         self.hidden.remove(&id);
+        self.wide.forget(id);
         self.vacate(id);
         self.forget(id);
         let is_new = self.changes.arrived.contains(&id);
@@ -285,6 +280,7 @@ impl Leaf {
         match seen {
             Some(seen) => self.renew(id, seen),
             None => {
+                self.wide.forget(id);
                 self.forget(id);
                 self.view.jobs.remove(&id);
                 self.hidden.remove(&id);
@@ -295,12 +291,14 @@ impl Leaf {
     /// Takes over how the cluster shows a job that holds what it held.
     pub(super) fn renew(&mut self, id: JobId, seen: &JobView) {
         if self.hidden.contains_key(&id) {
-            self.hidden.insert(id, self.shown(seen));
+            let shown = self.shown(id, seen);
+            self.hidden.insert(id, shown);
         } else if let Some(known) = self.view.jobs.get(&id) {
             if known.allocation != seen.allocation {
                 self.correct(id, seen);
             }
-            self.view.jobs.insert(id, self.shown(seen));
+            let shown = self.shown(id, seen);
+            self.view.jobs.insert(id, shown);
         }
         self.note(id);
     }
@@ -365,6 +363,7 @@ impl Leaf {
                 self.is_woken |= allocation.is_empty() && !self.fits(*id);
             }
             Action::Refuse { job, .. } => {
+                self.wide.forget(*job);
                 self.forget(*job);
                 self.view.jobs.remove(job);
             }

@@ -9,6 +9,9 @@ use crate::snapshot::{ClusterState, DecisionState, Snapshot};
 /// Who holds a slot, for those who do not see the job.
 const OTHER: &str = "(a job of another queue)";
 
+/// What those who do not see all jobs are told where nothing is foreseen: the reason may name any of them.
+const NO_OUTLOOK: &str = "the daemon's owner can see why";
+
 /// Whether the caller sees the job of this name.
 pub(super) fn sees(now: &Snapshot, caller: &Caller, job: &str) -> bool {
     !caller.is_limited() || now.jobs.get(job).is_some_and(|job| caller.sees(job))
@@ -20,6 +23,7 @@ pub(super) fn cluster<'s>(now: &'s Snapshot, caller: &Caller) -> Cow<'s, Cluster
         return Cow::Borrowed(&now.cluster);
     }
     let mut cluster = ClusterState::clone(&now.cluster);
+    cluster.no_outlook = cluster.no_outlook.map(|_| NO_OUTLOOK.into());
     for holder in Arc::make_mut(&mut cluster.nodes).iter_mut().flat_map(|node| &mut node.slots).flatten() {
         if !sees(now, caller, holder) {
             OTHER.clone_into(holder);

@@ -1,6 +1,6 @@
 // The head of the page: who decides, how many slots are used, how well.
 
-import { ask, byId, complain, make, set, setText } from "./page.js";
+import { ask, byId, complain, make, set, setText, show } from "./page.js";
 import { spark } from "./slots.js";
 import { hasEnded } from "./store.js";
 import { count, duration, percent, sentence } from "./words.js";
@@ -60,6 +60,8 @@ export class Overview {
     set(byId("utilization"), { title: `${percent(cluster.utilization)} in the ${duration(now - cluster.since_s)} since the ledger began` });
     spark(byId("spark"), this.store.shares(now - 60 * MINUTES, now, BINS));
     this.#counts(cluster);
+    show(byId("no-outlook"), cluster.no_outlook != null);
+    setText(byId("no-outlook"), `It is not foreseen when jobs start and end: ${cluster.no_outlook ?? ""}`);
   }
 
   #counts({ jobs, time_scale }) {

@@ -46,6 +46,8 @@ pub(super) struct Lookout {
     rests_until: Duration,
     /// Which moment was asked about.
     moment: u64,
+    /// Why the last look failed, if it did.
+    failure: Option<String>,
 }
 
 impl Lookout {
@@ -64,7 +66,7 @@ impl Lookout {
             }
         });
         let (asked, rests_until) = (None, Duration::ZERO);
-        Lookout { questions, is_looking: false, asked, rests_until, moment: u64::MAX }
+        Lookout { questions, is_looking: false, asked, rests_until, moment: u64::MAX, failure: None }
     }
 
     /// Whether it should be asked now.
@@ -87,6 +89,8 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         }
         lookout.moment = self.moments;
         if self.state.view.jobs.is_empty() {
+            // Of no job nothing need be foreseen.
+            lookout.failure = None;
             return;
         }
         lookout.is_looking = lookout.questions.send(self.state.question(now_s)).is_ok();
@@ -98,6 +102,16 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         let Some(lookout) = &mut self.lookout else { return };
         lookout.is_looking = false;
         lookout.rests_until = lookout.rests_until.max(self.clock.elapsed() + took * PARTS);
+        let failure = expected.as_ref().err().cloned();
+        if failure != lookout.failure {
+            match &failure {
+                Some(why) => {
+                    (self.options.tell)(&format!("it is not foreseen when jobs start and end: {why}"))
+                }
+                None => (self.options.tell)("it is foreseen again when jobs start and end"),
+            }
+            lookout.failure = failure;
+        }
         // Where nothing can be foreseen, nothing old is shown either.
         let expected = expected.unwrap_or_default();
         let now_s = self.state.unix_s(self.state.now_s);
@@ -112,6 +126,11 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
                 self.state.touched.insert(job);
             }
         }
+    }
+
+    /// Why nothing is foreseen, where the last look failed.
+    pub(super) fn no_outlook(&self) -> Option<&String> {
+        self.lookout.as_ref()?.failure.as_ref()
     }
 
     /// What was foreseen of a job, and still matters.

@@ -59,7 +59,8 @@ impl Publisher {
 impl<C: JobRunner, T: Clock> Engine<C, T> {
     fn has_news(&self) -> bool {
         let State { touched, decided, nodes_changed, .. } = &self.state;
-        !touched.is_empty() || *nodes_changed || self.publisher.decided != *decided
+        let is_foreseen_otherwise = self.publisher.last.cluster.no_outlook.as_ref() != self.no_outlook();
+        !touched.is_empty() || *nodes_changed || self.publisher.decided != *decided || is_foreseen_otherwise
     }
 
     /// How long nothing has to be published; where there is no news, for ever.
@@ -75,7 +76,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         }
         let touched = std::mem::take(&mut self.state.touched);
         let nodes_changed = std::mem::take(&mut self.state.nodes_changed);
-        let now_s = self.now_s();
+        let (now_s, no_outlook) = (self.now_s(), self.no_outlook().cloned());
         self.publish_jobs(&touched, now_s);
         let publisher = &mut self.publisher;
         // Of many nodes few change, and most news is of none of them.
@@ -91,7 +92,8 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
             publisher.last.decisions = Arc::new(self.state.decisions.iter().cloned().collect());
         }
         publisher.last.queues = self.state.queues_file().cloned();
-        publisher.last.cluster = Arc::new(cluster(&self.state, publisher, now_s));
+        publisher.last.cluster =
+            Arc::new(ClusterState { no_outlook, ..cluster(&self.state, publisher, now_s) });
         publisher.last.version += 1;
         publisher.published = Some(now);
         publisher.sender.send_replace(Arc::new(publisher.last.clone()));
@@ -248,6 +250,7 @@ fn cluster(state: &State, Publisher { tally, nodes, .. }: &Publisher, now_s: f64
         free: slots.saturating_sub(state.slots.count() as u32 + state.taken.values().sum::<u32>()),
         jobs: tally.all.clone(),
         utilization: if offered_s > 0.0 { state.slots.slot_s(now_s) / offered_s } else { 0.0 },
+        no_outlook: None,
         queues: queues::queues(state, tally),
     }
 }

@@ -9,7 +9,7 @@ use bellwether_core::record::{RunFailure, RunOutcome, StepRecord};
 
 use super::{Engine, profiled};
 use crate::clock::Clock;
-use crate::ledger::{Entry, Outcome};
+use crate::ledger::{Entry, Outcome, Progress};
 use crate::runner::{JobRunner, Report};
 
 /// Steps of one lesson that are written down; a model needs no more.
@@ -24,6 +24,9 @@ const LESSON_PERIOD_MAX: Duration = Duration::from_secs(60);
 /// A change of what is believed that policies are told.
 const TELLING: f64 = 0.1;
 
+/// Between two reports of steps that are done there is no more time than this, and a step.
+const NEWS: Duration = Duration::from_millis(250);
+
 /// Training with the same workers for this long shows what a decision brought.
 const SHOWING: Duration = Duration::from_secs(1);
 
@@ -37,9 +40,10 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
                 live.settled = live.order.is_some_and(|(ordered, _)| record.workers_on(ordered) == workers);
                 Ok(())
             }
-            Report::Progress { job, step, loss, examples_per_s } => {
+            Report::Progress { job, step, since, loss, examples_per_s } => {
                 let live = self.live.entry(job).or_default();
                 (live.step, live.examples_per_s) = (Some(step), examples_per_s);
+                live.step_at = self.clock.elapsed().saturating_sub(since);
                 live.loss = loss.or(live.loss);
                 self.state.touched.insert(job);
                 self.show_effect(job)
@@ -85,6 +89,23 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
                 self.failed(job, why, None)
             }
         }
+    }
+
+    /// How far the running jobs are, for the policy.
+    pub(super) fn progress(&self) -> Vec<Progress> {
+        let (scale, now) = (self.state.time_scale, self.clock.elapsed());
+        let progress = self.state.active.holding.iter().filter_map(|id| {
+            let (live, record) = (self.live.get(id)?, self.state.jobs.get(id)?);
+            let batch = record.submitted.job.batch.size as f64;
+            let (done, rate) = (live.step? as f64 * batch, live.examples_per_s);
+            let from = live.step_at.max(live.training_since.unwrap_or(now));
+            // Of one that was not heard of for longer than a step takes it is not known that it goes on.
+            let longest_s = rate.map_or(0.0, |rate| batch / rate) + NEWS.as_secs_f64();
+            let since_s = now.saturating_sub(from).as_secs_f64().min(longest_s) * scale;
+            let rate = rate.map(|rate| rate / scale);
+            (record.training > 0).then_some(Progress { job: *id, done, rate, since_s })
+        });
+        progress.collect()
     }
 
     fn processes_gone(&mut self, job: JobId) {

@@ -12,9 +12,6 @@ use crate::outlook::Question;
 const PAST_S: f64 = 86_400.0;
 const PAST_JOBS: usize = 1000;
 
-/// Fewer seconds say nothing of how often jobs come.
-const PAST_LEAST_S: f64 = 3600.0;
-
 /// A job that is submitted within this real time after another came with it.
 const TOGETHER_S: f64 = 1.0;
 
@@ -44,7 +41,7 @@ impl State {
         let actions = self.decisions.iter().flat_map(|decision| &decision.actions);
         let starts = actions.filter(|action| action.from == 0 && action.to > 0);
         let starts_s = starts.filter_map(|action| Some(action.took_s? * self.time_scale)).collect();
-        Past { arrivals, over_s: over_s.max(PAST_LEAST_S), parts, starts_s }
+        Past { arrivals, over_s, parts, starts_s }
     }
 }
 

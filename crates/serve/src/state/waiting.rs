@@ -1,7 +1,11 @@
 //! Why a job waits, in a sentence: what it lacks now, by the last decision.
 
+use std::cell::RefCell;
+
 use bellwether_core::cluster::JobView;
 use bellwether_core::words::count;
+use bellwether_sched::queues::most_known;
+use bellwether_sched::speed::Speeds;
 
 use super::State;
 
@@ -13,6 +17,10 @@ pub struct Waiting<'a> {
     up: Vec<u32>,
     /// By queue and type, how many slots its limit and those above it leave, and the queue whose limit that is.
     rooms: Vec<Vec<(u32, usize)>>,
+    /// By queue and type, the most slots that it may ever hold.
+    limits: Vec<Vec<u32>>,
+    /// What is believed of jobs that may have more than that.
+    speeds: RefCell<Speeds>,
 }
 
 impl State {
@@ -20,7 +28,7 @@ impl State {
     pub fn waiting(&self) -> Waiting<'_> {
         let view = &self.view;
         let kinds = || 0..view.device_types.len() as u16;
-        let rooms = self.queues.as_ref().map_or_else(Vec::new, |queues| {
+        let (rooms, limits) = self.queues.as_ref().map_or_else(Default::default, |queues| {
             let limits: Vec<Vec<u32>> = kinds()
                 .map(|kind| {
                     let name = &view.device_types[usize::from(kind)];
@@ -31,12 +39,17 @@ impl State {
                 let room = |at: usize| (limits[kind][at].saturating_sub(queues.held_of(at, kind)), at);
                 queues.tree.path(queue).map(room).min_by_key(|(room, _)| *room).unwrap_or((u32::MAX, queue))
             };
-            let of_queue = |queue: usize| (0..limits.len()).map(|kind| room(queue, kind)).collect();
-            (0..queues.tree.queues().len()).map(of_queue).collect()
+            let rooms = |queue: usize| (0..limits.len()).map(|kind| room(queue, kind)).collect();
+            let limit = |queue: usize, of: &Vec<u32>| {
+                queues.tree.path(queue).map(|at| of[at]).min().unwrap_or(u32::MAX)
+            };
+            let most = |queue: usize| limits.iter().map(|of| limit(queue, of)).collect();
+            let all = 0..queues.tree.queues().len();
+            (all.clone().map(rooms).collect(), all.map(most).collect())
         });
         let free = kinds().map(|kind| view.free(Some(kind))).collect();
         let up = kinds().map(|kind| view.devices(Some(kind))).collect();
-        Waiting { state: self, free, up, rooms }
+        Waiting { state: self, free, up, rooms, limits, speeds: RefCell::default() }
     }
 }
 
@@ -53,7 +66,7 @@ impl Waiting<'_> {
         if up < needed {
             return format!("{needs}, and the nodes that are up have {up}");
         }
-        if let Some(why) = self.limit(seen, &needs) {
+        if let Some(why) = self.limit(seen, &needs).or_else(|| self.unknown(seen)) {
             return why;
         }
         match most(&self.free) {
@@ -77,6 +90,26 @@ impl Waiting<'_> {
             0 => format!("{needs}, and its queue `{name}` holds as many as it may"),
             room => format!("{needs}, and its queue `{name}` may hold {room} more"),
         })
+    }
+
+    /// Whether it may have more slots than its queue, and nothing is believed of it on as few as that.
+    fn unknown(&self, seen: &JobView) -> Option<String> {
+        let State { view, belief, queues, .. } = self.state;
+        let (job, queues) = (&seen.job, queues.as_ref()?);
+        let queue = queues.queue_of(seen)?;
+        let limits = &self.limits[queue];
+        let most =
+            (0_u16..).zip(limits).filter(|(kind, _)| job.accepts(*kind)).map(|(_, most)| *most).max()?;
+        if job.max_devices <= most
+            || most_known(&mut self.speeds.borrow_mut(), (belief, view), job, limits).is_some()
+        {
+            return None;
+        }
+        let name = &queues.tree.queues()[queue].name;
+        let slots = count(most as usize, "slot");
+        Some(format!(
+            "its queue `{name}` may hold {slots}, and nothing is known of its speed on so many or fewer"
+        ))
     }
 }
 

@@ -99,6 +99,7 @@ fn what_concerns_all_jobs_does_not_name_those_of_other_queues() {
         Arc::make_mut(now.jobs.get_mut("x-0").unwrap()).queue = Some("vision".into());
         Arc::make_mut(now.jobs.get_mut("x-1").unwrap()).queue = Some("speech".into());
         let cluster = Arc::make_mut(&mut now.cluster);
+        cluster.no_outlook = Some("job `x-1` runs where its speed is not known".into());
         Arc::make_mut(&mut cluster.nodes)[0].slots = vec![Some("x-0".into()), Some("x-1".into()), None];
         let action = |job: &str| ActionState {
             job: job.into(),
@@ -125,7 +126,9 @@ fn what_concerns_all_jobs_does_not_name_those_of_other_queues() {
         assert!(text.contains("x-0") && !text.contains("x-1"), "{path}: {text}");
         assert!(server.get(path).json().to_string().contains("x-1"), "its owner sees all");
     }
-    let slots = server.of(&alice, "GET", "/v1/cluster", None).json()["nodes"][0]["slots"].clone();
+    let cluster = server.of(&alice, "GET", "/v1/cluster", None).json();
+    assert_eq!(cluster["no_outlook"], "the daemon's owner can see why");
+    let slots = cluster["nodes"][0]["slots"].clone();
     assert_eq!(slots, json!(["x-0", "(a job of another queue)", null]));
     // The stream, its first event and what changes later.
     let mut events = server.events_of(&alice, "/v1/events");

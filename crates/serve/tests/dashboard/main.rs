@@ -281,8 +281,10 @@ fn queues_and_hosts_that_take_no_jobs_are_shown() {
     let stage = Stage::five();
     open(&browser, &stage);
     assert_eq!(browser.value("document.querySelector('#queues').hidden"), true);
+    assert_eq!(browser.value("document.querySelector('#no-outlook').hidden"), true);
     stage.publish(|snapshot| {
         let cluster = std::sync::Arc::make_mut(&mut snapshot.cluster);
+        cluster.no_outlook = Some("its speed is not known".into());
         let mut second = cluster.nodes[0].clone();
         (second.name, second.down) = ("n2".into(), Some("it is drained: new disk".into()));
         second.slots = vec![None; 2];
@@ -304,6 +306,8 @@ fn queues_and_hosts_that_take_no_jobs_are_shown() {
     browser.until("document.querySelectorAll('#queue-rows tr').length === 2");
     assert_eq!(browser.text("#queue-rows tr"), "vision\t3 (1 borrowed)\t2\t–\t2\t1");
     assert_eq!(browser.text("#hosts"), "No jobs start on n2 (it is drained: new disk)");
+    let no_outlook = "It is not foreseen when jobs start and end: its speed is not known";
+    assert_eq!(browser.text("#no-outlook"), no_outlook);
     browser.until("document.querySelectorAll('#gantt .track.down').length === 2");
     assert!(browser.text("#gantt").contains("n1.0"), "{}", browser.text("#gantt"));
     assert!(cell(&browser, "transformer", "name").ends_with("· vision"));

@@ -81,7 +81,7 @@ impl Clock for SetClock {
 }
 
 impl Daemon {
-    fn start(folder: &Path, policy: Option<&str>, slots: u32) -> Daemon {
+    pub(crate) fn start(folder: &Path, policy: Option<&str>, slots: u32) -> Daemon {
         Daemon::start_with(
             SystemClock::new().expect("the system gives what is needed"),
             folder,
@@ -134,7 +134,7 @@ impl Daemon {
         Ok(job)
     }
 
-    fn report(&self, report: Report) {
+    pub(crate) fn report(&self, report: Report) {
         self.ends.reports.send(report).expect("the engine lives");
     }
 
@@ -207,6 +207,7 @@ pub(crate) fn options(folder: &Path, policy: Option<&str>, slots: u32) -> Option
         retries: 2,
         compact_at: u64::MAX,
         outlook: None,
+        tell: Box::new(|_| {}),
         prepare: {
             let folder = folder.to_path_buf();
             Box::new(move |name, _, _| Ok(folder.join(name)))
@@ -347,7 +348,13 @@ fn a_job_that_switches_protocols_is_another_kind_from_then_on() {
         d.job("a").predicted_examples_per_s.is_some_and(|rate| (rate - 80.0).abs() < 0.1)
     });
     // A lesson across the switch teaches two kinds.
-    daemon.report(Report::Progress { job: JobId(0), step: 70, loss: None, examples_per_s: Some(160.0) });
+    daemon.report(Report::Progress {
+        job: JobId(0),
+        step: 70,
+        since: Duration::ZERO,
+        loss: None,
+        examples_per_s: Some(160.0),
+    });
     std::thread::sleep(Duration::from_millis(1100));
     tell((45..50).map(synchronous).chain((50..70).map(|step| units(step, 0.05))).collect());
     daemon.until("what follows is predicted by what follows", |d| {

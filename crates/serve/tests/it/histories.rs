@@ -118,6 +118,7 @@ fn one_daemon(seed: u64, folder: &std::path::Path, shared: &Shared, is_last: boo
         retries: CRASHES_MAX,
         compact_at: compact_at(seed),
         outlook: None,
+        tell: Box::new(|_| {}),
         prepare: Box::new(move |name, _, _| Ok(runs.join(name))),
     };
     let (clock, store) = (PlayedClock(shared.clone()), Box::new(PlayedStore(shared.clone())));

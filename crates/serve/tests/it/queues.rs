@@ -1,15 +1,20 @@
 //! Queues that divide a daemon's slots.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
+use bellwether_core::cluster::JobId;
 use bellwether_core::parse;
 use bellwether_core::queue::QueuesFile;
+use bellwether_model::observed::Observed;
+use bellwether_serve::belief::Belief;
 use bellwether_serve::clock::SystemClock;
 use bellwether_serve::engine::Options;
-use bellwether_serve::ledger::FileStore;
+use bellwether_serve::ledger::{self, FileStore};
 use bellwether_serve::replay;
 use bellwether_serve::request::{RefusalKind, Request, Submission};
 use bellwether_serve::snapshot::Phase;
+use bellwether_serve::state::State;
 
 use crate::engine::{Daemon, options, submission};
 
@@ -134,4 +139,24 @@ fn what_could_never_run_is_refused() {
     let error = divide(&daemon, Some("[[queues]]\nname = \"c\"\n")).unwrap_err();
     assert!(error.contains("`x`") && error.contains("a/b"), "{error}");
     daemon.stop();
+}
+
+#[test]
+fn a_job_of_which_nothing_is_known_within_its_queues_limit_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let limited = "[[queues]]\nname = \"a\"\nlimit = 2\n[[queues]]\nname = \"b\"\nguarantee = \"100%\"\n";
+    let daemon = start(folder.path(), Some("fifo"), Some(limited));
+    submit(&daemon, "other", "4", Some("b")).unwrap();
+    daemon.until("it has all slots", |d| d.wanted(0) == Some(4));
+    submit(&daemon, "wide", "1..4", Some("a")).unwrap();
+    daemon.stop();
+    let mut state = None;
+    let fold = |line| State::fold(&mut state, &line).map_err(|error| error.to_string());
+    ledger::read(&folder.path().join("ledger.jsonl"), fold).unwrap();
+    let mut state = state.unwrap();
+    let wide = state.view.jobs[&JobId(1)].clone();
+    assert_eq!(state.waiting().why(&wide), "it needs 1 slot, and none is free");
+    state.belief = Belief::new(Observed::new(BTreeMap::new()), 1.0);
+    let why = "its queue `a` may hold 2 slots, and nothing is known of its speed on so many or fewer";
+    assert_eq!(state.waiting().why(&wide), why);
 }

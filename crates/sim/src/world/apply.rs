@@ -42,7 +42,7 @@ impl World<'_> {
                     return Err(broken(id, "is stopped and refused by one decision"));
                 }
                 self.view.jobs.remove(&id);
-                self.truths.remove(&id);
+                self.truths.remove(id);
                 self.present.ended(id);
                 self.recording.refused(id, why, self.now_s);
                 Ok(())
@@ -72,8 +72,12 @@ impl World<'_> {
             let (now_beside, begins_s) = (std::mem::replace(&mut seen.beside, beside), seen.progress_s);
             seen.turn(&before, self.now_s, self.view.restart_s);
             seen.beside = now_beside;
-            if is_start {
-                seen.progress_s += self.present.start_s(id).unwrap_or(self.scenario.start_s);
+            let begins = before.is_empty() && seen.is_running();
+            if let Some(start_s) = self.present.start_s(id).filter(|_| begins) {
+                // Whether it trains for the first time or goes on after a stop: its processes start.
+                seen.progress_s = self.now_s + start_s;
+            } else if is_start {
+                seen.progress_s += self.scenario.start_s;
             } else if seen.allocation == before && seen.beside != beside {
                 together::go_on(seen, begins_s, is_named.then_some(self.view.restart_s));
             }
@@ -84,7 +88,7 @@ impl World<'_> {
 
     /// Sets a job's speed, what is believed of it, and its next event, from its present state.
     pub(super) fn advance(&mut self, id: JobId) -> Result<(), Fault> {
-        let truth = self.truths.get_mut(&id).expect("a job in the view has its truth");
+        let truth = self.truths.get_mut(id).expect("a job in the view has its truth");
         if let Some(ticket) = truth.ticket.take() {
             self.queue.cancel(ticket);
         }
@@ -101,7 +105,9 @@ impl World<'_> {
         }
         if rate == 0.0 && seen.beside.is_some() {
             let ticket = self.queue.schedule(seen.progress_s.max(self.now_s), Event::NoRoom(id));
-            self.truths.entry(id).and_modify(|truth| truth.ticket = Some(ticket));
+            if let Some(truth) = self.truths.get_mut(id) {
+                truth.ticket = Some(ticket);
+            }
             return Ok(());
         }
         let end_s = seen.progress_s + (work - seen.done).max(0.0) / rate;
@@ -121,7 +127,7 @@ impl World<'_> {
             return Err(Fault::World(what));
         }
         let ticket = self.queue.schedule(time_s.max(self.now_s), event);
-        if let Some(truth) = self.truths.get_mut(&id) {
+        if let Some(truth) = self.truths.get_mut(id) {
             truth.ticket = Some(ticket);
         }
         Ok(())
@@ -192,7 +198,7 @@ impl World<'_> {
             (job.ways, seen.way) = (switch.ways, None);
         }
         self.links.touch(id);
-        let at = self.truths.get_mut(&id).and_then(|truth| truth.switch_at.take());
+        let at = self.truths.get_mut(id).and_then(|truth| truth.switch_at.take());
         self.reach(id, at);
     }
 

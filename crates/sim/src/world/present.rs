@@ -14,8 +14,8 @@ pub struct Fate {
     pub rests: Vec<f64>,
     /// The part of its work that each job does that comes; empty where the scenario's law says that.
     pub parts: Vec<f64>,
-    /// Seconds without progress that the next start of each of all these jobs costs; empty where the scenario says
-    /// that.
+    /// Seconds without progress that each start of each of all these jobs costs, the first one and those after a stop;
+    /// empty where the scenario and the view say that.
     pub starts_s: Vec<f64>,
 }
 
@@ -42,7 +42,7 @@ impl Present {
         self.fate.parts.get((id.0 - self.jobs) as usize).copied()
     }
 
-    /// What the next start of a job costs, where it is said.
+    /// What a start of a job costs, where it is said.
     pub(super) fn start_s(&self, id: JobId) -> Option<f64> {
         self.fate.starts_s.get(id.0 as usize).copied()
     }

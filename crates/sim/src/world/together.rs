@@ -29,7 +29,7 @@ impl World<'_> {
             if let Some(seen) = self.view.jobs.get_mut(&own) {
                 seen.beside = Some(beside);
             }
-            if let Some(truth) = self.truths.get_mut(&own) {
+            if let Some(truth) = self.truths.get_mut(own) {
                 truth.is_guest = own == id;
             }
         }
@@ -51,7 +51,7 @@ impl World<'_> {
         other: JobId,
     ) -> Result<f64, PredictError> {
         let [own, beside] = [id, other].map(|id| &self.view.jobs[&id].job.description);
-        let is_guest = self.truths.get(&id).is_some_and(|truth| truth.is_guest);
+        let is_guest = self.truths.get(id).is_some_and(|truth| truth.is_guest);
         let without_room = if is_guest { 0.0 } else { 1.0 };
         Ok(self.truth.shared(own, configuration, beside)?.unwrap_or(without_room))
     }

@@ -150,9 +150,13 @@ fn running(view: &mut ClusterView, id: u32, since_s: f64) {
 }
 
 fn known(present: &Present) -> BTreeMap<JobId, Expected> {
+    known_under("fifo", present)
+}
+
+fn known_under(policy: &str, present: &Present) -> BTreeMap<JobId, Expected> {
     let belief = Speeds { day: None, deviation: 0.0 };
     let registry = Registry::built_in();
-    let drive = |world: &mut World<'_>| drive(registry.parse("fifo").unwrap().1.as_mut(), world, &belief);
+    let drive = |world: &mut World<'_>| drive(registry.parse(policy).unwrap().1.as_mut(), world, &belief);
     look(present, &belief, WORLDS, drive).unwrap()
 }
 
@@ -182,6 +186,36 @@ fn where_all_is_known_times_are_nearly_exact_and_numbers_of_jobs_may_have_gaps()
     let later = known(&Present { past, ..present });
     assert_eq!(later[&JobId(70)].start, expected[&JobId(70)].start);
     assert!((later[&JobId(71)].end.middle_s - expected[&JobId(71)].end.middle_s - 60.0).abs() < 1e-6);
+}
+
+#[test]
+fn what_goes_on_after_a_stop_has_to_start_again() {
+    let mut view = cluster(1, 4);
+    view.jobs = [job(0, 4, 400.0), job(1, 4, 40.0)].into();
+    running(&mut view, 0, 0.0);
+    let end = |starts_s: Vec<f64>| {
+        let past = Past { starts_s, ..Past::default() };
+        known_under("srtf", &Present { now_s: 0.0, view: view.clone(), past })[&JobId(0)].end.middle_s
+    };
+    // The short one starts before it, and it goes on after that.
+    assert!(
+        (end(vec![30.0]) - end(Vec::new()) - 60.0).abs() < 1e-6,
+        "{} and {}",
+        end(vec![30.0]),
+        end(vec![])
+    );
+}
+
+#[test]
+fn as_many_as_came_in_a_moment_do_not_come_all_the_time() {
+    let mut view = cluster(1, 4);
+    view.jobs = [job(0, 4, 400.0), job(1, 4, 8000.0)].into();
+    running(&mut view, 0, 0.0);
+    let arrivals = vec![(job(9, 4, 40.0).1.job, 40.0); 5];
+    // Who began to look five seconds ago saw five jobs that overtake the one that waits.
+    let past = Past { arrivals, over_s: 5.0, ..Past::default() };
+    let start = known_under("srtf", &Present { now_s: 5.0, view, past })[&JobId(1)].start.unwrap();
+    assert!(start.middle_s < 150.0, "{start:?}");
 }
 
 #[test]

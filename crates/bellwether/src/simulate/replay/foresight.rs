@@ -24,12 +24,15 @@ pub(super) fn foresight(path: &Path, registry: &Registry) -> io::Result<Coverage
         let Some(state) = state.as_ref().filter(|_| matches!(line.entry, Entry::Decided { .. })) else {
             return Ok(());
         };
-        let mut waiting = state.view.jobs.iter().filter(|(_, seen)| !seen.is_running());
-        if waiting.all(|(id, _)| foreseen.contains_key(id)) {
+        // One that was stopped waits again, and has started long ago.
+        let is_new = |id: &JobId| state.jobs.get(id).is_some_and(|record| record.started_s.is_none());
+        let waiting =
+            |id: &JobId| is_new(id) && state.view.jobs.get(id).is_some_and(|seen| !seen.is_running());
+        if state.view.jobs.keys().filter(|id| waiting(id)).all(|id| foreseen.contains_key(id)) {
             return Ok(());
         }
         for (id, expected) in outlook.look(&state.question(line.time_s))? {
-            if let Some(start) = expected.start {
+            if let Some(start) = expected.start.filter(|_| is_new(&id)) {
                 foreseen.entry(id).or_insert(start);
             }
         }

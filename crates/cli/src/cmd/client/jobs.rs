@@ -164,7 +164,7 @@ impl Listed {
 pub(crate) fn jobs(arguments: &JobsArguments, printer: &Printer) -> Result<ExitCode, Failure> {
     let format = arguments.daemon.state.format;
     let clears = std::io::stdout().is_terminal() && format == Format::Table;
-    let mut last = String::new();
+    let mut last = (String::new(), None);
     loop {
         let seen = look(arguments, printer)?;
         let text = match format {
@@ -174,17 +174,26 @@ pub(crate) fn jobs(arguments: &JobsArguments, printer: &Printer) -> Result<ExitC
             }
             Format::Table => table(&seen, printer).trim_end().to_owned(),
         };
+        let failure = seen.cluster.and_then(|cluster| cluster.no_outlook);
+        let note = |why: &String| {
+            printer.note(format_args!("note: the daemon cannot foresee when jobs start and end: {why}"));
+        };
         if !arguments.watch {
             printer.out(text);
+            failure.iter().for_each(note);
             return Ok(ExitCode::SUCCESS);
         }
-        if text != last {
+        let shown = (text, failure);
+        if shown != last {
+            let (text, failure) = &shown;
             // Home, and what was there is erased.
             let clear = if clears { "\x1b[H\x1b[2J" } else { "" };
             if !printer.line(format_args!("{clear}{text}")) {
                 return Ok(ExitCode::SUCCESS);
             }
-            last = text;
+            // After what erases the screen.
+            failure.iter().for_each(note);
+            last = shown;
         }
         std::thread::sleep(LOOK);
     }

@@ -94,73 +94,66 @@ fn table(results: &[PolicyResult]) -> String {
     text.trim_end().to_owned()
 }
 
+/// A figure of a queue, as it is called in CSV and in a table, which has no room for all of them.
+struct QueueColumn {
+    name: &'static str,
+    title: Option<&'static str>,
+    of: fn(&QueueReport) -> Option<f64>,
+    show: Show,
+}
+
+const fn queue_column(
+    name: &'static str,
+    title: Option<&'static str>,
+    of: fn(&QueueReport) -> Option<f64>,
+    show: Show,
+) -> QueueColumn {
+    QueueColumn { name, title, of, show }
+}
+
+const COUNT: Show = Show::As(|value| grouped(value, 0));
+
+const QUEUE_COLUMNS: [QueueColumn; 9] = [
+    queue_column("jobs", Some("jobs"), |q| Some(q.jobs), COUNT),
+    queue_column("finished", None, |q| Some(q.finished), COUNT),
+    queue_column("refused", None, |q| Some(q.refused), COUNT),
+    queue_column("avg_jct_s", Some("mean JCT"), |q| q.avg_jct_s, Show::Time),
+    queue_column("avg_queueing_s", Some("waiting"), |q| q.avg_queueing_s, Show::Time),
+    queue_column("device_hours", Some("GPU-hours"), |q| Some(q.device_hours), COUNT),
+    queue_column("guarantee_received", Some("of guarantee"), |q| q.guarantee_received, Show::As(percent)),
+    queue_column("borrowed_device_hours", Some("borrowed"), |q| Some(q.borrowed_device_hours), COUNT),
+    queue_column("preemptions", Some("stops"), |q| Some(q.preemptions), COUNT),
+];
+
+/// Policies and their queues, where there are some or a job names one.
+fn by_queue(results: &[PolicyResult]) -> Vec<(&str, QueueReport)> {
+    let of = |result: &'_ PolicyResult| result.queues().into_iter();
+    results.iter().flat_map(|result| of(result).map(|queue| (result.policy.as_str(), queue))).collect()
+}
+
 /// A row per policy and queue; empty if there are none, and no job names one.
 fn queue_table(results: &[PolicyResult]) -> String {
-    let all: Vec<(&str, QueueReport)> = results
-        .iter()
-        .flat_map(|result| result.queues().into_iter().map(|queue| (result.policy.as_str(), queue)))
-        .collect();
+    let all = by_queue(results);
     if all.is_empty() {
         return String::new();
     }
-    let times = |of: fn(&QueueReport) -> Option<f64>| {
-        column(&all.iter().map(|(_, queue)| of(queue).unwrap_or(f64::NAN)).collect::<Vec<_>>())
-    };
-    let (completion, waiting) = (times(|queue| queue.avg_jct_s), times(|queue| queue.avg_queueing_s));
-    let titles =
-        ["policy", "queue", "jobs", "mean JCT", "waiting", "GPU-hours", "borrowed", "of guarantee", "stops"];
-    let mut rows: Vec<Vec<String>> = vec![titles.map(String::from).to_vec()];
-    for ((policy, queue), (completion, waiting)) in all.iter().zip(completion.into_iter().zip(waiting)) {
-        let received = queue.guarantee_received.map_or_else(|| "-".to_owned(), percent);
-        rows.push(vec![
-            (*policy).to_owned(),
-            queue.queue.clone(),
-            grouped(queue.jobs, 0),
-            completion,
-            waiting,
-            grouped(queue.device_hours, 0),
-            grouped(queue.borrowed_device_hours, 0),
-            received,
-            grouped(queue.preemptions, 0),
-        ]);
+    let mut rows = vec![vec!["policy".to_owned(), "queue".to_owned()]];
+    rows.extend(all.iter().map(|(policy, queue)| vec![(*policy).to_owned(), queue.queue.clone()]));
+    for QueueColumn { title, of, show, .. } in QUEUE_COLUMNS {
+        let Some(title) = title else { continue };
+        let values: Vec<f64> = all.iter().map(|(_, queue)| of(queue).unwrap_or(f64::NAN)).collect();
+        rows[0].push(title.into());
+        rows[1..].iter_mut().zip(show.all(&values)).for_each(|(row, text)| row.push(text));
     }
     format!("\n{}", aligned(&rows))
 }
 
 /// The figures of queues as CSV: a row per policy and queue.
 pub(super) fn queues(results: &[PolicyResult]) -> String {
-    let mut csv = Csv::new([
-        "policy",
-        "queue",
-        "jobs",
-        "finished",
-        "refused",
-        "avg_jct_s",
-        "avg_queueing_s",
-        "device_hours",
-        "guarantee_received",
-        "borrowed_device_hours",
-        "preemptions",
-    ]);
-    for result in results {
-        for queue in result.queues() {
-            let (completion, waiting) = (cell(queue.avg_jct_s), cell(queue.avg_queueing_s));
-            let received = cell(queue.guarantee_received);
-            let cells: [&dyn Display; 11] = [
-                &result.policy,
-                &queue.queue,
-                &queue.jobs,
-                &queue.finished,
-                &queue.refused,
-                &completion,
-                &waiting,
-                &queue.device_hours,
-                &received,
-                &queue.borrowed_device_hours,
-                &queue.preemptions,
-            ];
-            csv.row(&cells);
-        }
+    let mut csv = Csv::new(["policy", "queue"].into_iter().chain(QUEUE_COLUMNS.map(|column| column.name)));
+    for (policy, queue) in by_queue(results) {
+        let figures = QUEUE_COLUMNS.map(|column| cell((column.of)(&queue)));
+        csv.write([policy.to_owned(), queue.queue.clone()].into_iter().chain(figures));
     }
     csv.text() + "\n"
 }

@@ -116,6 +116,8 @@ struct Attempt<'s> {
     /// Workers and committed steps as they were reported last.
     reported: (u32, u64),
     progress_at: Instant,
+    /// When it was heard of the last committed step.
+    committed_at: Instant,
     steps_at: Instant,
     /// Speed of the slots when its coordinator started, as far as is known here.
     speed: f64,
@@ -183,6 +185,7 @@ impl<'s> Attempt<'s> {
             news_at: now,
             reported: (0, 0),
             progress_at: now,
+            committed_at: now,
             steps_at: now,
             asked: None,
             ask_at: now,
@@ -359,7 +362,11 @@ impl<'s> Attempt<'s> {
         {
             self.news_at = Instant::now();
             for line in &lines {
+                let committed = self.history.committed();
                 self.history.take_line(line);
+                if self.history.committed() != committed {
+                    self.committed_at = self.news_at;
+                }
                 if matches!(line.event, Event::CoordinatorStarted { .. }) {
                     self.lesson.started();
                     self.pace.changed(0);
@@ -403,8 +410,9 @@ impl<'s> Attempt<'s> {
     fn report_progress(&mut self) {
         let step = self.history.committed();
         (self.reported.1, self.progress_at) = (step, Instant::now());
+        let (since, loss) = (self.committed_at.elapsed(), self.loss);
         let examples_per_s = self.pace.examples_per_s();
-        (self.of.tell)(Report::Progress { job: self.wish.job, step, loss: self.loss, examples_per_s });
+        (self.of.tell)(Report::Progress { job: self.wish.job, step, since, loss, examples_per_s });
     }
 
     fn hand_over_steps(&mut self) {

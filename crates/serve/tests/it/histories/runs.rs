@@ -250,7 +250,16 @@ impl World {
                 run.step = (run.step + dice).min(STEPS);
                 let (step, examples_per_s) = (run.step, Some(100.0 * f64::from(run.active)));
                 if follows {
-                    self.send(job, Report::Progress { job, step, loss: Some(1.0), examples_per_s });
+                    self.send(
+                        job,
+                        Report::Progress {
+                            job,
+                            step,
+                            since: Duration::ZERO,
+                            loss: Some(1.0),
+                            examples_per_s,
+                        },
+                    );
                 }
             }
         }

@@ -5,9 +5,12 @@ use std::cell::Cell;
 use bellwether_core::cluster::Job;
 use bellwether_core::queue::QueueTree;
 use bellwether_sched::drive::drive;
+use bellwether_sched::queues::most_known;
+use bellwether_sched::registry::Registry;
+use bellwether_sched::speed::Speeds;
 use bellwether_sim::world::Scenario;
 
-use super::common::{cluster, elastic, rigid};
+use super::common::{ByCount, cluster, elastic, rigid, run};
 use super::live::{Belief, Event, Live};
 use super::queues::{Lawful, always, notes, of, simulate, spread};
 
@@ -103,4 +106,31 @@ fn who_stops_and_is_too_wide_does_not_hold_up_others() {
     drive(&mut lawful, &mut live, &belief).expect("no law is broken");
     let left: Vec<u32> = live.view.jobs.keys().map(|id| id.0).collect();
     assert_eq!(left, [0]);
+}
+
+/// Of a table of measurements only some numbers of devices are known.
+fn table(known: &'static [u32]) -> ByCount<impl Fn(u32, u32) -> Option<f64>> {
+    ByCount(move |devices, _| known.contains(&devices).then_some(f64::from(devices)))
+}
+
+/// Within its queue's limit of 6 devices, a job that may have 8 asks for the most of which its speed is known. It asked
+/// for 6 otherwise: a gang waited for ever, and another policy started it where nobody knows how fast it is.
+#[test]
+fn who_is_wider_than_the_queue_asks_for_what_the_model_knows() {
+    let tree = QueueTree::parse(r#"queues = [{ name = "a", limit = "75%" }]"#, "test").expect("it is a tree");
+    let entries = [of("a", elastic(0, 0.0, 8, 900.0))];
+    let model = table(&[1, 2, 4, 8]);
+    for about in Registry::built_in().iter() {
+        let mut policy = Registry::built_in().parse_with_queues(about.name, &tree).expect("it is there").1;
+        let recording = run(&mut policy, &entries, &Scenario::new(cluster(1, 8)), &model)
+            .unwrap_or_else(|fault| panic!("{}: {fault}", about.name));
+        assert!(recording.jobs[0].end_s.is_some(), "{}: it never ran", about.name);
+        if about.gangs {
+            assert_eq!(recording.jobs[0].end_s, Some(225.0), "{}: on 4 devices", about.name);
+        }
+    }
+    let job = &entries[0].job;
+    let view = cluster(1, 8);
+    let most = |known| most_known(&mut Speeds::new(), (&table(known), &view), job, &[6]);
+    assert_eq!((most(&[1, 5, 7]), most(&[7, 8])), (Some(5), None));
 }
