@@ -25,7 +25,7 @@ const HASHES: &str = "// Hashes of the protocol and of the code below: ";
 #[cfg(not(feature = "generate"))]
 pub(crate) fn run() -> Result<bool> {
     use anyhow::Context;
-    let status = std::process::Command::new(crate::tree::cargo())
+    let status = crate::tree::cargo()
         .args([
             "run",
             "--release",

@@ -29,8 +29,8 @@ pub(crate) struct Choice<'a> {
     pub(crate) all: bool,
     /// Only those that need a GPU.
     pub(crate) gpu: bool,
-    /// The configuration of a Slurm on which scripts may train.
-    pub(crate) slurm: Option<PathBuf>,
+    /// Further variables, as of a Slurm on which scripts may train.
+    pub(crate) variables: Vec<(&'static str, PathBuf)>,
 }
 
 /// Runs the chosen tests, each file in the environments that it names, and prints how many passed. Where an
@@ -68,7 +68,7 @@ pub(crate) fn run(choice: &Choice<'_>) -> Result<bool> {
         scratch: &target.join("python/scratch"),
         test: choice.test,
         all: choice.all || choice.gpu,
-        slurm: choice.slurm.as_deref(),
+        variables: choice.variables.clone(),
     };
     counts.add(suite::run_all(&place, tasks)?);
     println!("{counts}");

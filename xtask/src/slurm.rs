@@ -29,7 +29,7 @@ const PROCESSORS: u32 = 4;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The variable in which tests find the configuration; `SLURM_CONF` may be a cluster of the user's.
-pub(crate) const VARIABLE: &str = "BELLWETHER_TEST_SLURM_CONF";
+const VARIABLE: &str = "BELLWETHER_TEST_SLURM_CONF";
 
 /// A cluster that goes down when it is dropped.
 pub(crate) struct Cluster(PathBuf);
@@ -41,9 +41,9 @@ impl Drop for Cluster {
 }
 
 impl Cluster {
-    /// Its configuration.
-    pub(crate) fn configuration(&self) -> PathBuf {
-        self.0.join("slurm.conf")
+    /// The variable in which tests find its configuration.
+    pub(crate) fn variable(&self) -> (&'static str, PathBuf) {
+        (VARIABLE, self.0.join("slurm.conf"))
     }
 }
 
@@ -65,15 +65,15 @@ pub(crate) fn run(verb: &str, all: bool) -> Result<bool> {
         "test" => {
             need()?;
             let cluster = start()?;
-            let mut test = Command::new(tree::cargo());
+            let mut test = tree::cargo();
             test.args(["test", "--release", "--workspace", "--test", "slurm", "--", "--test-threads=1"]);
-            test.args(all.then_some("--include-ignored")).env(VARIABLE, cluster.configuration());
+            test.args(all.then_some("--include-ignored")).envs([cluster.variable()]);
             if all {
                 test.envs(python::torch_variables()?);
             }
             let status = test.current_dir(tree::root()?).status().context("cannot start `cargo test`")?;
-            let slurm = Some(cluster.configuration());
-            let scripts = python::Choice { file: Some("slurm"), slurm, ..python::Choice::default() };
+            let variables = vec![cluster.variable()];
+            let scripts = python::Choice { file: Some("slurm"), variables, ..python::Choice::default() };
             Ok(python::run(&scripts)? && status.success())
         }
         other => bail!("cannot understand `slurm {other}`: it is up, test or down"),

@@ -21,8 +21,8 @@ pub(crate) fn run(extra: &[&str], all: bool) -> Result<bool> {
         && timed("tests", &mut parts, || {
             cargo_test(&["--no-fail-fast"], extra, has_browser, slurm.as_ref())
         })?;
-    let configuration = slurm.as_ref().map(Cluster::configuration);
-    let choice = python::Choice { all, slurm: configuration, ..python::Choice::default() };
+    let variables = slurm.iter().map(Cluster::variable).collect();
+    let choice = python::Choice { all, variables, ..python::Choice::default() };
     let python = !compiled || timed("python", &mut parts, || python::run(&choice))?;
     drop(slurm);
     let on_slurm = !(all && compiled) || timed("slurm", &mut parts, slurm::long)?;
@@ -63,9 +63,9 @@ fn timed(name: &'static str, parts: &mut Vec<Part>, work: impl FnOnce() -> Resul
 /// Runs `cargo test` over the whole workspace: libraries, programs, integration and documentation tests.
 /// Where there is a browser, a test that does not find it has failed.
 fn cargo_test(options: &[&str], extra: &[&str], has_browser: bool, slurm: Option<&Cluster>) -> Result<bool> {
-    let status = Command::new(tree::cargo())
+    let status = tree::cargo()
         .envs(has_browser.then_some(("BELLWETHER_REQUIRE_BROWSER", "1")))
-        .envs(slurm.map(|cluster| (slurm::VARIABLE, cluster.configuration())))
+        .envs(slurm.map(Cluster::variable))
         .args(["test", "--release", "--workspace"])
         .args(options)
         .arg("--")

@@ -15,7 +15,6 @@ mod width;
 mod wording;
 
 use std::collections::BTreeMap;
-use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
@@ -101,7 +100,7 @@ fn codes(tree: &Tree) -> Result<BTreeMap<String, Code>> {
 
 /// What cargo knows of the crates of this workspace.
 fn metadata(root: &std::path::Path) -> Result<String> {
-    let output = Command::new(tree::cargo())
+    let output = tree::cargo()
         .args(["metadata", "--format-version", "1", "--no-deps"])
         .current_dir(root)
         .output()

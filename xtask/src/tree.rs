@@ -1,7 +1,6 @@
 //! The files of the repository, and the cargo that runs this task.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -18,9 +17,17 @@ pub(crate) struct Tree {
     pub(crate) texts: Texts,
 }
 
-/// The cargo that runs this task.
-pub(crate) fn cargo() -> OsString {
-    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+/// The cargo that runs this task, without what it told this program of its package: build scripts that ask for that, as
+/// `ring`'s does, would run again, and with them all that depends on them, when cargo is started by hand in between.
+pub(crate) fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in std::env::vars_os() {
+        let shown = name.to_string_lossy();
+        if shown.starts_with("CARGO_PKG_") || shown.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
+    command
 }
 
 /// The root of the repository.

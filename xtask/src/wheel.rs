@@ -34,7 +34,7 @@ fn built(root: &Path, interpreter: &Interpreter, wheels: &Path) -> Result<Option
     let output = Command::new(&interpreter.program)
         .arg(root.join("python/wheel_backend.py"))
         .arg(wheels)
-        .env("CARGO", tree::cargo())
+        .env("CARGO", tree::cargo().get_program())
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .stderr(Stdio::inherit())
         .output()

@@ -31,6 +31,7 @@ mod follow;
 mod give_back;
 mod history;
 mod leaf;
+mod narrow;
 mod offered;
 mod reclaim;
 mod rights;

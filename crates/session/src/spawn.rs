@@ -31,7 +31,7 @@ fn process(child: std::io::Result<Child>) -> std::io::Result<Box<dyn Spawned>> {
 }
 
 impl Spawn {
-    /// The same where each worker is started with a further variable; `None` of workers that are no processes.
+    /// The same where each worker is started with a further variable; `None` of workers that are not processes.
     pub(crate) fn variable(&self, name: &'static str, value: String) -> Option<Spawn> {
         match self {
             Spawn::Processes(program) => Some(Spawn::Processes(program.clone().variable(name, value))),

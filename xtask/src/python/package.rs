@@ -2,7 +2,6 @@
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result};
 
@@ -11,7 +10,7 @@ use crate::tree;
 /// Compiles the native module and the command; `false` where that fails.
 pub(crate) fn build(root: &Path) -> Result<bool> {
     let packages = ["--package", "bellwether-cli", "--package", "bellwether-python"];
-    let status = Command::new(tree::cargo())
+    let status = tree::cargo()
         .args(["build", "--release", "--quiet"])
         .args(packages)
         .current_dir(root)

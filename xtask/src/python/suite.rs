@@ -12,8 +12,6 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-use crate::slurm;
-
 /// How the first line of a file of tests begins; the names of its environments follow.
 const HEADER: &str = "# Environments: ";
 
@@ -135,8 +133,8 @@ pub(crate) struct Place<'a> {
     pub(crate) test: Option<&'a str>,
     /// Whether tests that take long run too.
     pub(crate) all: bool,
-    /// The configuration of a Slurm on which scripts may train.
-    pub(crate) slurm: Option<&'a Path>,
+    /// Further variables.
+    pub(crate) variables: Vec<(&'static str, PathBuf)>,
 }
 
 /// A file of tests in one of its environments.
@@ -207,7 +205,7 @@ fn run(place: &Place<'_>, task: &Task<'_>, is_only: bool) -> Result<Counts> {
         .env("KERAS_BACKEND", task.environment)
         .env("TF_CPP_MIN_LOG_LEVEL", "2")
         .envs(place.all.then_some(("BELLWETHER_TEST_ALL", "1")))
-        .envs(place.slurm.map(|configuration| (slurm::VARIABLE, configuration)))
+        .envs(place.variables.iter().cloned())
         .status()
         .with_context(|| format!("cannot start {}", task.python.display()))?;
     let counts = Counts::read(&report);

@@ -25,7 +25,11 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ("numerics", 2500, "fits, searches, matrices and programs that know no domain"),
     ("model", 24200, "a model per file, specified in its header; examples that choose beliefs"),
     ("federation", 9000, "federations: queues that overflow, games, and the answers of both"),
-    ("sched", 16600, "a policy per file; queues around them; planner, programs, control of one run"),
+    (
+        "sched",
+        16700,
+        "a policy per file; queues around them, with jobs wider than those; planner, programs, control of one run",
+    ),
     (
         "sim",
         6800,
@@ -33,8 +37,8 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ),
     (
         "runtime",
-        31700,
-        "membership with its verdicts, on which members confer, and starts, with waits for machines, data plane, checkpoints, also in slices with the object stores that hold them, the processes of a run, and lists of runs",
+        31850,
+        "membership with its verdicts, on which members confer, and starts, with waits for machines and tickets for their jobs, data plane, checkpoints, also in slices with the object stores that hold them, the processes of a run, and lists of runs",
     ),
     (
         "workloads",
@@ -43,13 +47,13 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ),
     (
         "serve",
-        12700,
-        "the daemon: ledger, its compaction and replay, engine, queues, processes and nodes, HTTP API with users and roles, dashboard",
+        13000,
+        "the daemon: ledger, its compaction and replay, engine, queues, processes, nodes that join and are partly others', HTTP API with users and roles, dashboard",
     ),
     (
         "session",
-        9000,
-        "what a run begins with, its directors, its process, workers as Slurm's jobs, scripts with their logs and GPUs, the stages profile (with a \
+        9100,
+        "what a run begins with, its directors, its process, workers as Slurm's jobs, also of an earlier coordinator, scripts with their logs and GPUs, the stages profile (with a \
          framework's own trace) and tune, \
          curves, work to a loss, plain weights, the machine",
     ),
@@ -79,7 +83,7 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ("testkit", 750, "what tests of several crates share, a metadata server and an object store among it"),
     (
         "xtask",
-        3300,
+        3350,
         "the checks of this house, the page of training modes, the tests in Python, the wheel, a Slurm for tests",
     ),
 ];

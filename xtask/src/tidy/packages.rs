@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
@@ -16,7 +15,7 @@ pub(crate) const MOST: usize = 314;
 
 /// What `cargo tree` lists of the command, a package per line.
 pub(crate) fn listed(root: &Path) -> Result<String> {
-    let output = Command::new(tree::cargo())
+    let output = tree::cargo()
         .args([
             "tree",
             "--locked",

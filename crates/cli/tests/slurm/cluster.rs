@@ -107,8 +107,8 @@ impl Cluster {
         pid.expect("it has run").trim().parse().expect("the number of a process")
     }
 
-    /// Stops everything on a node that belongs to it or to a job there, as a power cut does to those who wait for it; the
-    /// processes, that of Slurm's daemon first.
+    /// Stops Slurm's daemon on a node and a job there, as a power cut does for those who wait for them. Returns the
+    /// processes, the daemon's first.
     pub(crate) fn freeze(&self, node: &str, job: u64) -> Vec<u32> {
         let mut still = vec![self.daemon(node)];
         let text = self.say("scontrol", &["listpids", &job.to_string(), node]);

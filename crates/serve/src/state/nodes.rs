@@ -142,7 +142,7 @@ impl State {
     }
 }
 
-/// The most slots of one of these types (of any, if empty), where each has so many.
+/// The most of these numbers of slots, by type, among these types (any, if empty).
 fn widest(slots: &[u32], types: &[u16]) -> u32 {
     let named = |kind: usize| types.is_empty() || types.contains(&(kind as u16));
     slots.iter().enumerate().filter(|(kind, _)| named(*kind)).map(|(_, slots)| *slots).max().unwrap_or(0)

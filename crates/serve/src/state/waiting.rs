@@ -108,7 +108,7 @@ impl Waiting<'_> {
         let name = &queues.tree.queues()[queue].name;
         let slots = count(most as usize, "slot");
         Some(format!(
-            "its queue `{name}` may hold {slots}, and nothing is known of its speed on so many or fewer"
+            "its queue `{name}` may hold {slots}, and nothing is known of its speed on that number or fewer"
         ))
     }
 }

@@ -158,7 +158,7 @@ fn a_job_has_gone_on_since_it_was_heard_of() {
     ledger::read(&folder.path().join("ledger.jsonl"), fold).unwrap();
     let state = state.unwrap();
     let seen = &state.view.jobs[&JobId(0)];
-    // A step of 8 samples takes 50 ms, and reports may be 250 ms apart: nobody knows that it goes on for longer.
+    // A step of 8 samples takes 50 ms, and reports may be 250 ms apart: it is not known that it goes on for longer.
     let gone_on = (seen.done(state.now_s) - 50.0 * 8.0) / 160.0;
     assert!((0.1..0.31).contains(&gone_on), "{gone_on} s");
 }

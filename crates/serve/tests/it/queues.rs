@@ -157,6 +157,6 @@ fn a_job_of_which_nothing_is_known_within_its_queues_limit_says_so() {
     let wide = state.view.jobs[&JobId(1)].clone();
     assert_eq!(state.waiting().why(&wide), "it needs 1 slot, and none is free");
     state.belief = Belief::new(Observed::new(BTreeMap::new()), 1.0);
-    let why = "its queue `a` may hold 2 slots, and nothing is known of its speed on so many or fewer";
+    let why = "its queue `a` may hold 2 slots, and nothing is known of its speed on that number or fewer";
     assert_eq!(state.waiting().why(&wide), why);
 }

@@ -128,7 +128,7 @@ pub fn queue(text: &str, beginning: &str) -> Result<Vec<QueuedJob>, String> {
             time(left.trim()).ok_or_else(|| format!("{} is not a time that is left", shown(left)))?;
         let processors = processors.trim().parse::<u32>();
         let processors =
-            processors.map_err(|_| format!("the processors of a job are no number in {}", shown(line)))?;
+            processors.map_err(|_| format!("the processors of a job are not a number in {}", shown(line)))?;
         // Jobs tell when they were preempted, in words; none of the others' words begins with a digit.
         let is_preempted = preempted.trim().starts_with(|first: char| first.is_ascii_digit());
         let (nodes, reason, comment) =

@@ -46,7 +46,8 @@ pub(crate) struct ProfileArguments {
     pub(crate) peer_by_hand: bool,
     #[command(flatten)]
     pub(crate) elsewhere: ElsewhereArguments,
-    /// Where a profile by Slurm's jobs keeps what it needs meanwhile: a folder that the nodes see [default: as for runs]
+    /// Where a profile by Slurm's jobs keeps what it needs meanwhile, a folder that the nodes see [default: that of
+    /// runs]
     #[arg(long, value_name = "DIR", conflicts_with = "import")]
     pub(crate) state_dir: Option<PathBuf>,
     #[command(flatten)]

@@ -250,16 +250,8 @@ impl World {
                 run.step = (run.step + dice).min(STEPS);
                 let (step, examples_per_s) = (run.step, Some(100.0 * f64::from(run.active)));
                 if follows {
-                    self.send(
-                        job,
-                        Report::Progress {
-                            job,
-                            step,
-                            since: Duration::ZERO,
-                            loss: Some(1.0),
-                            examples_per_s,
-                        },
-                    );
+                    let (since, loss) = (Duration::ZERO, Some(1.0));
+                    self.send(job, Report::Progress { job, step, since, loss, examples_per_s });
                 }
             }
         }

@@ -114,7 +114,7 @@ fn table(known: &'static [u32]) -> ByCount<impl Fn(u32, u32) -> Option<f64>> {
 }
 
 /// Within its queue's limit of 6 devices, a job that may have 8 asks for the most of which its speed is known. It asked
-/// for 6 otherwise: a gang waited for ever, and another policy started it where nobody knows how fast it is.
+/// for 6 otherwise: a gang waited for ever, and another policy started it where its speed is not known.
 #[test]
 fn who_is_wider_than_the_queue_asks_for_what_the_model_knows() {
     let tree = QueueTree::parse(r#"queues = [{ name = "a", limit = "75%" }]"#, "test").expect("it is a tree");
