@@ -4,6 +4,9 @@ use bellwether_core::cluster::{ClusterView, Node, NodeId};
 use bellwether_core::prediction::Link;
 use serde::{Deserialize, Serialize};
 
+/// The most slots that a machine may have: each is shown by itself, and a ledger may claim any number.
+const SLOTS_MAX: u64 = 1 << 20;
+
 /// A machine, or a cluster that one machine plays: slots, in nodes, each for one worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
@@ -75,7 +78,7 @@ pub enum MachineError {
         /// Types that are listed.
         types: usize,
     },
-    /// A speed, or the time of a restart, is out of range.
+    /// A speed, the number of slots, or the time of a restart is out of range.
     #[error("its slots make no sense")]
     Slots,
 }
@@ -117,8 +120,9 @@ impl Machine {
         if self.nodes.iter().any(|node| usize::from(node.device_type) >= types) {
             return Err(MachineError::DeviceType { types });
         }
+        let slots: u64 = self.nodes.iter().map(|node| u64::from(node.devices)).sum();
         let speeds_make_sense = self.device_types.iter().all(|kind| kind.speed > 0.0 && kind.speed <= 1.0);
-        if !(speeds_make_sense && self.restart_s >= 0.0 && self.restart_s.is_finite()) {
+        if !(speeds_make_sense && slots <= SLOTS_MAX && self.restart_s >= 0.0 && self.restart_s.is_finite()) {
             return Err(MachineError::Slots);
         }
         Ok(())
@@ -137,6 +141,19 @@ impl Machine {
             }
             _ => self == other,
         }
+    }
+
+    /// The same with these slots on the node of this name, which is added where there is none, and the node's place.
+    pub(crate) fn with_node(&self, name: &str, kind: &DeviceType, devices: u32) -> (usize, Machine) {
+        let mut machine = self.clone();
+        let known = machine.nodes.iter().position(|node| node.name == name);
+        let place = known.unwrap_or_else(|| {
+            let device_type = machine.type_of(kind);
+            machine.nodes.push(MachineNode { name: name.to_owned(), device_type, devices });
+            machine.nodes.len() - 1
+        });
+        machine.nodes[place].devices = devices;
+        (place, machine)
     }
 
     /// The number of the type of slot with this name, which is added where there is none.

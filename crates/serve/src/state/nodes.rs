@@ -7,7 +7,7 @@ use bellwether_core::job::WorkerRange;
 
 use super::record::limit;
 use super::{LineError, State};
-use crate::machine::{DeviceType, MachineNode};
+use crate::machine::DeviceType;
 
 impl State {
     /// A node takes no processes any more, for this reason, or takes them again. Jobs that were given devices there
@@ -49,16 +49,20 @@ impl State {
             return Err(LineError::Misplaced("a node that joins a machine"));
         }
         let before = self.all_devices();
-        let usable = devices.saturating_sub(taken);
-        let place = self.machine.nodes.iter().position(|node| node.name == name);
-        let place = place.unwrap_or_else(|| self.join(name, device_type));
+        let (place, machine) = self.machine.with_node(name, device_type, devices);
+        machine.check()?;
+        if place == self.view.nodes.len() {
+            let device_type = machine.nodes[place].device_type;
+            self.view.nodes.push(Node { device_type, devices: 0, free: 0, up: true });
+            self.view.device_types = machine.view().device_types;
+        }
+        self.machine = machine;
         let node = NodeId(place as u32);
+        let usable = devices.saturating_sub(taken);
         let holds = |node: &Node| node.devices - node.free;
         if usable < holds(&self.view.nodes[place]) {
             self.void(node);
         }
-        self.machine.nodes[place].devices = devices;
-        self.machine.check()?;
         let seen = &mut self.view.nodes[place];
         let held = holds(seen);
         (seen.devices, seen.free) = (usable.max(held), usable.saturating_sub(held));
@@ -71,16 +75,6 @@ impl State {
         self.widen(&before);
         self.begin_policy();
         Ok(())
-    }
-
-    /// Adds a node without slots; its place.
-    fn join(&mut self, name: &str, device_type: &DeviceType) -> usize {
-        let device_type = self.machine.type_of(device_type);
-        let names = self.machine.device_types.iter().map(|kind| kind.name.clone());
-        self.view.device_types = names.collect();
-        self.machine.nodes.push(MachineNode { name: name.to_owned(), device_type, devices: 0 });
-        self.view.nodes.push(Node { device_type, devices: 0, free: 0, up: true });
-        self.view.nodes.len() - 1
     }
 
     /// Jobs that could have all slots of a type may have those that came, within the limits of their users.

@@ -5,5 +5,6 @@
 mod compaction;
 mod engine;
 mod histories;
+mod nodes;
 mod outlook;
 mod queues;

@@ -1,0 +1,61 @@
+//! What the ledger's lines say of a cluster's nodes.
+
+use bellwether_serve::ledger::{Entry, Line};
+use bellwether_serve::machine::{DeviceType, Machine, MachineNode, SlurmJobs};
+use bellwether_serve::state::{LineError, State};
+
+fn line(entry: Entry) -> Line {
+    Line { time_s: 0.0, entry }
+}
+
+/// A cluster of one node with two slots.
+fn cluster() -> State {
+    let mut machine = Machine::slots(2);
+    machine.nodes = vec![MachineNode { name: "n1".into(), device_type: 0, devices: 2 }];
+    machine.slurm = Some(SlurmJobs::default());
+    opened(machine)
+}
+
+fn opened(machine: Machine) -> State {
+    let entry = Entry::Opened { version: "0".into(), unix_s: 0.0, time_scale: 1.0, machine };
+    State::open(&line(entry)).unwrap()
+}
+
+fn slots(node: &str, (kind, speed): (&str, f64), devices: u32, taken: u32) -> Line {
+    let device_type = DeviceType { name: kind.into(), speed, memory_bytes: None };
+    line(Entry::Slots { node: node.into(), device_type, devices, taken })
+}
+
+#[test]
+fn nodes_join_with_types_of_their_own_and_slots_that_others_hold_are_not_dealt_out() {
+    let mut state = cluster();
+    let policies = state.policies;
+    state.apply(&slots("n2", ("gpu", 1.0), 3, 0)).unwrap();
+    state.apply(&slots("n1", ("cpu", 1.0), 2, 1)).unwrap();
+    assert_eq!(state.view.device_types, ["cpu", "gpu"]);
+    assert_eq!((state.view.devices(Some(0)), state.view.devices(Some(1))), (1, 3));
+    assert_eq!((state.view.free(Some(0)), state.widest(&[0]), state.widest(&[])), (1, 2, 3));
+    assert_eq!(state.policies, policies + 2, "a fresh policy decides about other slots");
+    state.apply(&slots("n1", ("cpu", 1.0), 2, 0)).unwrap();
+    assert_eq!((state.view.devices(Some(0)), state.taken.len()), (2, 0));
+}
+
+#[test]
+fn a_line_about_a_node_that_cannot_be_changes_nothing() {
+    let mut state = cluster();
+    let before = (state.machine.clone(), state.view.clone(), state.policies);
+    let wrong = [
+        slots("n2", ("gpu", 5.0), 1, 0),
+        slots("n2", ("gpu", f64::NAN), 1, 0),
+        slots("n2", ("cpu", 1.0), u32::MAX, 0),
+        slots("n1", ("cpu", 1.0), u32::MAX, 0),
+        slots("", ("cpu", 1.0), 1, 0),
+    ];
+    for line in &wrong {
+        assert!(state.apply(line).is_err(), "{line:?}");
+        assert_eq!((state.machine.clone(), state.view.clone(), state.policies), before, "{line:?}");
+    }
+    // A machine of one's own has no nodes that join.
+    let joined = opened(Machine::slots(2)).apply(&slots("n1", ("cpu", 1.0), 1, 0));
+    assert!(matches!(joined, Err(LineError::Misplaced(_))), "{joined:?}");
+}
