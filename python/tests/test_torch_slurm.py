@@ -60,7 +60,9 @@ class Slurm(Runs):
             if two and any(e["event"] == "committed" and e["last"] > two[0]["step"] + 5 for e in told):
                 words = f"worker {max(members(told))} is Slurm's job "
                 said = [e["message"] for e in told if e["event"] == "cluster"]
-                jobs = [message.removeprefix(words).split()[0] for message in said if message.startswith(words)]
+                jobs = [
+                    message.removeprefix(words).split()[0] for message in said if message.startswith(words)
+                ]
                 if jobs:
                     subprocess.run(["scancel", jobs[0]], env=self.place.environment(folder), check=True)
                     return
