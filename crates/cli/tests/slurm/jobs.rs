@@ -82,6 +82,7 @@ fn workers_come_go_and_are_replaced_as_slurm_has_room() {
 }
 
 #[test]
+#[ignore = "takes a while, and a coordinator that dies does so while a run begins and grows in the same way"]
 fn a_run_begins_with_what_there_is_and_grows() {
     let Some(cluster) = Cluster::find() else { return };
     let taken = cluster.submit(&["--partition=low", "--nodes=3", "--exclusive", "--wrap", "sleep 60"]);
@@ -103,7 +104,7 @@ fn a_coordinator_that_dies_finds_its_jobs_again() {
     let Some(cluster) = Cluster::find() else { return };
     let taken = cluster.submit(&["--partition=low", "--nodes=2", "--exclusive", "--wrap", "sleep 90"]);
     wait_for(|| "it runs".into(), || (cluster.queue()[0].1 == "RUNNING").then_some(()));
-    let scene = Scene::new(&job(1500, ""));
+    let scene = Scene::new(&job(1100, ""));
     let mut run = cluster.train(&scene, "1..3", &[]);
     trains_with(&run, 2, 0);
     assert!(run.reach(60));
@@ -125,7 +126,7 @@ fn a_coordinator_that_dies_finds_its_jobs_again() {
     cluster.say("scancel", &[&taken.to_string()]);
     trains_with(&run, 3, 0);
     let summary = run.summary();
-    has_all_steps(&scene, &summary, 1500);
+    has_all_steps(&scene, &summary, 1100);
     assert_eq!((cluster.queue(), scene.workers()), (vec![], vec![]));
 }
 
@@ -206,7 +207,7 @@ fn a_controller_that_is_away_stops_nothing() {
 #[test]
 fn a_job_that_was_cancelled_and_a_node_that_is_drained_are_replaced() {
     let Some(cluster) = Cluster::find() else { return };
-    let scene = Scene::new(&job(2000, ""));
+    let scene = Scene::new(&job(1600, ""));
     let run = cluster.train(&scene, "1..2", &[]);
     trains_with(&run, 2, 0);
     wait_until_told(&run, "worker 2 is Slurm's job");
@@ -223,7 +224,7 @@ fn a_job_that_was_cancelled_and_a_node_that_is_drained_are_replaced() {
     cluster.say("scontrol", &["update", &format!("nodename={node}"), "state=resume"]);
     trains_with(&run, 2, again);
     let summary = run.summary();
-    has_all_steps(&scene, &summary, 2000);
+    has_all_steps(&scene, &summary, 1600);
     assert_eq!(cluster.queue(), []);
 }
 

@@ -82,6 +82,7 @@ fn slots(scene: &Scene) -> (u32, u32) {
 }
 
 #[test]
+#[ignore = "takes a minute: the daemon looks at the nodes every five seconds, and believes what it saw twice"]
 fn a_daemon_follows_its_partition_and_gives_nothing_that_others_hold() {
     let Some(cluster) = Cluster::find() else { return };
     cluster.say("scontrol", &["update", "partitionname=low", "nodes=n[1-2]"]);
