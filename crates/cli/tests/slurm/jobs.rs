@@ -59,6 +59,17 @@ fn wait_until_told(live: &Live<'_>, words: &str) {
     });
 }
 
+/// Drains the node of a worker, and waits until that has left it.
+fn drain_a_node(cluster: &Cluster, run: &Live<'_>) {
+    let nodes = cluster.say("squeue", &["-h", "-o", "%N"]);
+    let node = nodes.lines().next().unwrap_or_default().trim().to_owned();
+    cluster.say("scontrol", &["update", &format!("nodename={node}"), "state=drain", "reason=disk"]);
+    wait_until_told(run, "is drained (disk)");
+    let is_empty = || !cluster.say("squeue", &["-h", "-o", "%N"]).lines().any(|at| at.trim() == node);
+    wait_for(|| format!("{node} to be empty"), || is_empty().then_some(()));
+    cluster.say("scontrol", &["update", &format!("nodename={node}"), "state=resume"]);
+}
+
 #[test]
 fn workers_come_go_and_are_replaced_as_slurm_has_room() {
     let Some(cluster) = Cluster::find() else { return };
@@ -146,13 +157,7 @@ fn a_coordinator_that_comes_back_on_another_host_is_found_and_watches_its_jobs()
     assert_eq!(scene.endpoint().control.ip().to_string(), "127.0.0.2");
     assert_eq!(cluster.queue(), before, "the same jobs go on");
     // What its predecessor submitted it watches as its own.
-    let nodes = cluster.say("squeue", &["-h", "-o", "%N"]);
-    let node = nodes.lines().next().unwrap_or_default().trim().to_owned();
-    cluster.say("scontrol", &["update", &format!("nodename={node}"), "state=drain", "reason=disk"]);
-    wait_until_told(&run, "is drained (disk)");
-    let on_node = || !cluster.say("squeue", &["-h", "-o", "%N"]).lines().any(|at| at.trim() == node);
-    wait_for(|| format!("{node} to be empty"), || on_node().then_some(()));
-    cluster.say("scontrol", &["update", &format!("nodename={node}"), "state=resume"]);
+    drain_a_node(&cluster, &run);
     let summary = run.summary();
     has_all_steps(&scene, &summary, 1200);
     assert!(scene.picked(|event| matches!(event, Event::Crashed { .. }).then_some(())).is_empty());
@@ -215,13 +220,7 @@ fn a_job_that_was_cancelled_and_a_node_that_is_drained_are_replaced() {
     cluster.say("scancel", &[&first.to_string()]);
     let step = trains_with(&run, 1, 1);
     let again = trains_with(&run, 2, step + 1);
-    let nodes = cluster.say("squeue", &["-h", "-o", "%N"]);
-    let node = nodes.lines().next().unwrap_or_default().trim().to_owned();
-    cluster.say("scontrol", &["update", &format!("nodename={node}"), "state=drain", "reason=disk"]);
-    wait_until_told(&run, "is drained (disk)");
-    let on_node = || !cluster.say("squeue", &["-h", "-o", "%N"]).lines().any(|at| at.trim() == node);
-    wait_for(|| format!("{node} to be empty"), || on_node().then_some(()));
-    cluster.say("scontrol", &["update", &format!("nodename={node}"), "state=resume"]);
+    drain_a_node(&cluster, &run);
     trains_with(&run, 2, again);
     let summary = run.summary();
     has_all_steps(&scene, &summary, 1600);
