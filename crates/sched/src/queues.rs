@@ -44,7 +44,7 @@ pub use history::History;
 use leaf::Leaf;
 use reclaim::Lent;
 use rights::Rights;
-pub use wide::most_known;
+pub use wide::{most_known, most_within};
 
 /// What queues are entitled to stays as it was when a round of a decision began. Otherwise they would push each other
 /// from type to type: jobs that lose devices of one want those of another, and jobs that lose these want the first. In

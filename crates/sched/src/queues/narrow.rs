@@ -6,14 +6,14 @@ use bellwether_core::cluster::{Job, JobId, JobView};
 use bellwether_core::policy::PolicyInput;
 
 use super::leaf::Leaf;
-use super::wide::{most, most_known};
+use super::wide::{most_known, most_within};
 use crate::speed::Speeds;
 
 impl Leaf {
     /// How a job is shown to the policy: it never holds more than the queue may.
     pub(super) fn shown(&mut self, id: JobId, seen: &JobView) -> JobView {
         let mut seen = seen.clone();
-        let most = most(&seen.job, &self.limits);
+        let most = most_within(&seen.job, &self.limits);
         self.wide.forget(id);
         if seen.job.max_devices > most && seen.job.min_devices <= most {
             Arc::make_mut(&mut seen.job).max_devices = most;
@@ -32,7 +32,7 @@ impl Leaf {
         }
         while let Some(id) = self.wide.new.pop_first() {
             let Some(seen) = self.view.jobs.get_mut(&id).or(self.hidden.get_mut(&id)) else { continue };
-            let most = most(&seen.job, &self.limits);
+            let most = most_within(&seen.job, &self.limits);
             let mut job = Job { max_devices: most, ..Job::clone(&seen.job) };
             let known = most_known(speeds, (input.model, input.view), &job, &self.limits);
             // What it holds stays within its limits.

@@ -19,12 +19,12 @@ pub fn most_known(
         let mut kinds = (0_u16..).zip(limits).filter(|(_, limit)| **limit >= devices).map(|(kind, _)| kind);
         kinds.any(|kind| speeds.rate(model, view, job, kind, devices).is_some_and(|rate| rate > 0.0))
     };
-    let most = most(job, limits).min(job.max_devices);
+    let most = most_within(job, limits).min(job.max_devices);
     (job.min_devices.max(1)..=most).rev().find(|devices| knows(*devices))
 }
 
-/// The most devices of one type that a job may hold within `limits`.
-pub(super) fn most(job: &Job, limits: &[u32]) -> u32 {
+/// The most devices of one type that a job may hold within `limits`, by type.
+pub fn most_within(job: &Job, limits: &[u32]) -> u32 {
     let accepted = (0_u16..).zip(limits).filter(|(kind, _)| job.accepts(*kind));
     accepted.map(|(_, limit)| *limit).max().unwrap_or(u32::MAX)
 }

@@ -58,7 +58,8 @@ impl State {
         }
         self.machine = machine;
         let node = NodeId(place as u32);
-        let usable = devices.saturating_sub(taken);
+        let taken = taken.min(devices);
+        let usable = devices - taken;
         let holds = |node: &Node| node.devices - node.free;
         if usable < holds(&self.view.nodes[place]) {
             self.void(node);

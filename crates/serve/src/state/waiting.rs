@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use bellwether_core::cluster::JobView;
 use bellwether_core::words::count;
-use bellwether_sched::queues::most_known;
+use bellwether_sched::queues::{most_known, most_within};
 use bellwether_sched::speed::Speeds;
 
 use super::State;
@@ -98,8 +98,7 @@ impl Waiting<'_> {
         let (job, queues) = (&seen.job, queues.as_ref()?);
         let queue = queues.queue_of(seen)?;
         let limits = &self.limits[queue];
-        let most =
-            (0_u16..).zip(limits).filter(|(kind, _)| job.accepts(*kind)).map(|(_, most)| *most).max()?;
+        let most = most_within(job, limits);
         if job.max_devices <= most
             || most_known(&mut self.speeds.borrow_mut(), (belief, view), job, limits).is_some()
         {

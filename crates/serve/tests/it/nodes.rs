@@ -38,6 +38,9 @@ fn nodes_join_with_types_of_their_own_and_slots_that_others_hold_are_not_dealt_o
     assert_eq!(state.policies, policies + 2, "a fresh policy decides about other slots");
     state.apply(&slots("n1", ("cpu", 1.0), 2, 0)).unwrap();
     assert_eq!((state.view.devices(Some(0)), state.taken.len()), (2, 0));
+    // Others hold no more than there is, whatever a line claims.
+    state.apply(&slots("n1", ("cpu", 1.0), 2, u32::MAX)).unwrap();
+    assert_eq!((state.view.devices(Some(0)), state.taken.values().sum::<u32>()), (0, 2));
 }
 
 #[test]
