@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from digits import accuracy
-from runs import EXAMPLES, ROOT, Place, Trained, environment_without, kill_newest, members
+from runs import EXAMPLES, ROOT, Place, Trained, environment_without, is_led, kill_newest, members
 
 from bellwether._declare import VARIABLES
 
@@ -132,6 +132,8 @@ class Road(unittest.TestCase):
             self.call("submit", *words)
             self.strike()
             self.wait_for("the end", lambda: self.told("ended"))
+            # Its process outlives the daemon, and writes into the folder for a moment after it said how the run ended.
+            self.wait_for("the process to go", lambda: not is_led(self.state / "road"))
         finally:
             daemon.terminate()
             daemon.wait(timeout=30)

@@ -1,5 +1,6 @@
 """Runs of the command, for tests of whole trainings."""
 
+import fcntl
 import json
 import os
 import signal
@@ -147,6 +148,16 @@ def events(folder: Path) -> list[dict[str, Any]]:
     paths = sorted((folder / "state").glob("**/journal.jsonl"))
     lines = [line for path in paths for line in path.read_text().splitlines(keepends=True)]
     return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def is_led(run: Path) -> bool:
+    """Whether a coordinator lives for the run in this folder: it holds a lock."""
+    with (run / "lock").open() as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def members(told: list[dict[str, Any]]) -> list[int]:
