@@ -1,0 +1,3 @@
+//! Kubernetes: elastic jobs as custom resources, scheduled by the daemon's engine.
+
+pub mod crd;
