@@ -70,5 +70,6 @@ pub fn machine_of(cluster: &Cluster) -> Machine {
         local_link: view.local_link,
         restart_s: view.restart_s,
         slurm: None,
+        pods: false,
     }
 }

@@ -24,6 +24,15 @@ pub struct Machine {
     /// all nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slurm: Option<SlurmJobs>,
+    /// Whether nodes are those of a Kubernetes cluster, on which an operator starts pods.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub pods: bool,
+}
+
+// Serde hands over a reference.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// How workers and servers are submitted as jobs of Slurm's.
@@ -107,7 +116,13 @@ impl Machine {
             local_link: None,
             restart_s: 0.0,
             slurm: None,
+            pods: false,
         }
+    }
+
+    /// A Kubernetes cluster, of which no node was seen yet.
+    pub fn of_pods() -> Machine {
+        Machine { device_types: Vec::new(), nodes: Vec::new(), pods: true, ..Machine::slots(0) }
     }
 
     /// Whether it can be: a ledger may say anything.
@@ -139,6 +154,8 @@ impl Machine {
                 };
                 told(own) == told(other)
             }
+            // Nodes of a cluster come and go.
+            _ if self.pods => other.pods,
             _ => self == other,
         }
     }
@@ -173,7 +190,7 @@ impl Machine {
 
     /// Whether each node is a machine of its own: processes on one node are not on another.
     pub fn is_cluster(&self) -> bool {
-        self.slurm.is_some()
+        self.slurm.is_some() || self.pods
     }
 
     /// The machine when it is empty, as a policy sees it.

@@ -13,6 +13,7 @@ use crate::machine::DeviceType;
 pub use processes::{Patience, Processes};
 
 pub mod cluster;
+pub mod follow;
 mod processes;
 
 /// What a job's processes should be.

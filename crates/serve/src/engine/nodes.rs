@@ -12,7 +12,8 @@ use crate::state::State;
 impl<C: JobRunner, T: Clock> Engine<C, T> {
     /// Writes down what has changed. A ledger of an earlier release knows only the nodes with which it began.
     pub(super) fn nodes(&mut self, seen: &[NodeSeen]) -> Result<(), Fault> {
-        let follows = self.slurm().is_some_and(|jobs| jobs.processors_per_slot > 0);
+        let machine = &self.state.machine;
+        let follows = machine.pods || self.slurm().is_some_and(|jobs| jobs.processors_per_slot > 0);
         for NodeSeen { name, down, slots: SlotsSeen { device_type, devices, taken } } in seen {
             let place = |state: &State| state.machine.nodes.iter().position(|node| node.name == *name);
             let node = |place: usize| NodeId(place as u32);

@@ -12,16 +12,13 @@ use std::time::Duration;
 
 use bellwether_core::cluster::JobId;
 
+use super::follow::Tell;
 use super::{JobRunner, Report, Wanted};
 pub use patience::Patience;
 use supervisor::Supervisor;
 
 mod patience;
-mod steps;
 mod supervisor;
-
-/// Who hears the reports.
-type Tell = Arc<dyn Fn(Report) + Send + Sync>;
 
 /// The processes of this machine.
 ///

@@ -58,7 +58,7 @@ impl Attempt<'_> {
     }
 
     fn connect(&self) -> Result<Control, ClientError> {
-        self.process.control(self.history.process)
+        self.process.control(self.follow.history.process)
     }
 
     fn ask(&self, workers: u32) -> Result<(), ClientError> {
@@ -75,17 +75,19 @@ impl Attempt<'_> {
     fn kill_if_late(&mut self, now: Instant) {
         let since = *self.leave_since.get_or_insert(now);
         // Nothing has to be waited for where no worker computes.
-        let step_s = match self.history.workers {
+        let step_s = match self.follow.history.workers {
             0 => Some(0.0),
-            workers => self.longest.shared_by(workers),
+            workers => self.follow.longest.shared_by(workers),
         };
-        let patience =
-            self.of.patience.with(step_s, self.history.task.as_ref().map_or(0, |task| task.parameters));
-        if now.duration_since(since.max(self.news_at)) > patience && self.waits_for_room() {
+        let patience = self
+            .of
+            .patience
+            .with(step_s, self.follow.history.task.as_ref().map_or(0, |task| task.parameters));
+        if now.duration_since(since.max(self.follow.news_at)) > patience && self.waits_for_room() {
             // A full disk takes no news; a worker that holds the state until it has room is at work.
-            self.news_at = now;
+            self.follow.news_at = now;
         }
-        let silent = now.duration_since(since.max(self.news_at));
+        let silent = now.duration_since(since.max(self.follow.news_at));
         if silent > patience || now.duration_since(since) > patience * self.of.patience.most {
             self.killed = Some(patience);
             self.kill();
@@ -98,6 +100,6 @@ impl Attempt<'_> {
     }
 
     pub(super) fn kill(&mut self) {
-        self.process.kill(self.history.process);
+        self.process.kill(self.follow.history.process);
     }
 }
