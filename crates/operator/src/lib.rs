@@ -1,3 +1,7 @@
 //! Kubernetes: elastic jobs as custom resources, scheduled by the daemon's engine.
 
 pub mod crd;
+pub mod desk;
+pub mod labels;
+pub mod nodes;
+pub mod reconcile;

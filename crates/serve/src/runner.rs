@@ -47,8 +47,8 @@ pub struct Wanted {
 /// - A change that finds the run ended, because the report of that is still on its way, begins nothing.
 /// - Where a coordinator lives for the run, no matter who started it, it is taken over; two never train one run.
 /// - Every run that was wanted with workers is [reported](Report) to have ended at some time, with exactly one
-///   [`Report::Ended`] or [`Report::Lost`]; after that nothing is reported of it until it is wanted again. Both come
-///   after everything else that was to be said of it.
+///   [`Report::Ended`], [`Report::Lost`] or [`Report::Unplaced`]; after that nothing is reported of it until it is
+///   wanted again. They come after everything else that was to be said of it.
 /// - Processes outlive the runner.
 pub trait JobRunner {
     /// Wants something of a job's processes from now on.
@@ -151,6 +151,13 @@ pub enum Report {
     },
     /// The coordinator is gone without a word, or could not be started, or did not leave in time and was killed.
     Lost {
+        /// The job.
+        job: JobId,
+        /// What is known of it.
+        why: String,
+    },
+    /// Its processes found no place within the time that they had, which is not the job's fault: it waits again.
+    Unplaced {
         /// The job.
         job: JobId,
         /// What is known of it.

@@ -27,6 +27,9 @@ const TELLING: f64 = 0.1;
 /// Between two reports of steps that are done there is no more time than this, and a step.
 const NEWS: Duration = Duration::from_millis(250);
 
+/// How long a job waits whose processes found no place.
+const UNPLACED_PAUSE: Duration = Duration::from_secs(30);
+
 /// Training with the same workers for this long shows what a decision brought.
 const SHOWING: Duration = Duration::from_secs(1);
 
@@ -87,6 +90,13 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
                     return self.write(Entry::Stopped { job, step, why, unix_s: None });
                 }
                 self.failed(job, why, None)
+            }
+            Report::Unplaced { job, why } => {
+                self.processes_gone(job);
+                // It goes back to those who wait; the policy gives it other slots, or the same later.
+                self.live.entry(job).or_default().not_before = Some(self.clock.elapsed() + UNPLACED_PAUSE);
+                let step = self.step(job);
+                self.write(Entry::Stopped { job, step, why, unix_s: None })
             }
         }
     }
