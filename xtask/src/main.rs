@@ -7,6 +7,7 @@ mod browser;
 mod code;
 mod debian;
 mod generate;
+mod kubernetes;
 mod problem;
 mod python;
 mod slurm;
@@ -52,7 +53,7 @@ fn main() -> ExitCode {
 /// Runs one verb; `false` says that it did its work and found something wrong.
 fn run(arguments: &[String]) -> Result<bool> {
     let mut words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let all = matches!(words.as_slice(), ["test" | "python" | "slurm", "--all", ..]);
+    let all = matches!(words.as_slice(), ["test" | "python" | "slurm" | "kubernetes", "--all", ..]);
     if all {
         words.remove(1);
     }
@@ -68,6 +69,8 @@ fn run(arguments: &[String]) -> Result<bool> {
         ["wheel"] => wheel::run(false),
         ["wheel", "--check"] => wheel::run(true),
         ["slurm", verb] => slurm::run(verb, all),
+        ["kubernetes", "up", "--node"] => kubernetes::run("up", kubernetes::Choice { all, node: true }),
+        ["kubernetes", verb] => kubernetes::run(verb, kubernetes::Choice { all, node: false }),
         ["tidy"] => tidy::run(),
         ["generate"] => generate::run(),
         ["modes"] => tidy::modes::run(),
