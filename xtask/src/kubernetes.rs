@@ -23,7 +23,7 @@ use anyhow::{Context, Result, bail};
 use build::Programs;
 use client::Client;
 use control_plane::Pace;
-pub(crate) use stages::{HINT, in_test};
+pub(crate) use stages::{HINT, run_api_stages};
 
 /// The variable in which tests find the file with which clients find a cluster; `KUBECONFIG` may be a cluster of the
 /// user's that no test should touch.
@@ -31,15 +31,6 @@ const VARIABLE: &str = "BELLWETHER_TEST_KUBECONFIG";
 
 /// How long a build may take: thrice what it takes on two processors that have other work.
 const BUILD: Duration = Duration::from_secs(20 * 60);
-
-/// What `cargo xtask kubernetes` is asked for.
-#[derive(Default, Clone, Copy)]
-pub(crate) struct Choice {
-    /// Also the stages of many minutes.
-    pub(crate) all: bool,
-    /// With a node that runs pods.
-    pub(crate) node: bool,
-}
 
 /// A cluster that goes down when it is dropped.
 pub(crate) struct Cluster {
@@ -70,12 +61,12 @@ impl Cluster {
     }
 }
 
-/// `cargo xtask kubernetes up|test|down`.
-pub(crate) fn run(verb: &str, choice: Choice) -> Result<bool> {
+/// `cargo xtask kubernetes up|test|down`; `all` are also the stages of many minutes, `node` one that runs pods.
+pub(crate) fn run(verb: &str, all: bool, node: bool) -> Result<bool> {
     let folder = folder();
     match verb {
         "up" => {
-            let programs = Programs::find_or_build(choice.node, Instant::now() + BUILD)?;
+            let programs = Programs::find_or_build(node, Instant::now() + BUILD)?;
             let _lock = lock(&folder)?;
             let start = Instant::now();
             up(&folder, &programs, Pace::Quick)?;
@@ -88,7 +79,7 @@ pub(crate) fn run(verb: &str, choice: Choice) -> Result<bool> {
             down(&folder);
             Ok(true)
         }
-        "test" => stages::run(choice.all),
+        "test" => stages::run(all),
         other => bail!("cannot understand `kubernetes {other}`: it is up, test or down"),
     }
 }

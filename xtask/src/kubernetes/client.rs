@@ -1,4 +1,4 @@
-//! Requests to the API server, by `curl` with a client certificate: the bench needs neither `kubectl` nor a TLS library.
+//! Requests to the API server, by `curl` with a client certificate: the bench needs no `kubectl` and no TLS library.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

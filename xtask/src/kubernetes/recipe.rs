@@ -121,8 +121,8 @@ impl Recipe {
     }
 }
 
-/// What the linker writes into the programs: otherwise they would tell clients a version that means nothing. The command
-/// line tells the first, `/version` the second.
+/// What the linker writes into the programs: otherwise they would tell clients a version that means nothing. Their
+/// command line tells the first, `/version` the second.
 fn stamp() -> Result<String> {
     let minor = source::VERSION.split('.').nth(1).context("the version has no second part")?;
     let version = format!("v{}", source::VERSION);

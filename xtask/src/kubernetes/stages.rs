@@ -1,4 +1,5 @@
-//! The stages of the operator's tests: A without a server, B the servers, C on a control plane, D at scale, E on a node.
+//! The stages of the operator's tests: A without a server, B the servers, C on a control plane, D at scale, E on a
+//! node.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -21,7 +22,7 @@ const MOST: Duration = Duration::from_secs(15 * 60);
 
 /// What a plain `cargo xtask test` leaves out.
 pub(crate) const HINT: &str = "the operator's tests on a control plane were not run: `cargo xtask test --kubernetes` \
-                               runs them too, `cargo xtask kubernetes --all test` also those at scale and on a node";
+                               runs them, `cargo xtask kubernetes --all test` also those at scale and on a node";
 
 /// What became of a stage.
 enum Outcome {
@@ -90,7 +91,7 @@ pub(crate) fn run(all: bool) -> Result<bool> {
 }
 
 /// A part of `cargo xtask test`, which has compiled everything and run stage A: stages B and C.
-pub(crate) fn in_test() -> Result<bool> {
+pub(crate) fn run_api_stages() -> Result<bool> {
     let tests = compiled(&["--workspace"])?;
     let mut report = Report::default();
     with_servers(&mut report, &tests, false);
