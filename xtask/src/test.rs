@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::slurm::{self, Cluster};
-use crate::{browser, python, tidy, tree};
+use crate::{browser, kubernetes, python, tidy, tree};
 
 /// Compiles and runs all tests, in Rust and in Python, then checks the tree; goes on after a failure, so that one run
 /// tells all.
-/// `extra` goes to the test programs in Rust, as after `cargo test --`; `all` are also the long tests in Python.
-pub(crate) fn run(extra: &[&str], all: bool) -> Result<bool> {
+/// `extra` goes to the test programs in Rust, as after `cargo test --`; `all` are also the long tests in Python,
+/// `on_kubernetes` those of the operator on a control plane.
+pub(crate) fn run(extra: &[&str], all: bool, on_kubernetes: bool) -> Result<bool> {
     check_compiler()?;
     let has_browser = browser::find_or_install();
     let slurm = slurm::find_or_install();
@@ -26,12 +27,17 @@ pub(crate) fn run(extra: &[&str], all: bool) -> Result<bool> {
     let python = !compiled || timed("python", &mut parts, || python::run(&choice))?;
     drop(slurm);
     let on_slurm = !(all && compiled) || timed("slurm", &mut parts, slurm::long)?;
+    let operator =
+        !(on_kubernetes && compiled) || timed("kubernetes", &mut parts, kubernetes::run_api_stages)?;
     let tidy = timed("tidy", &mut parts, tidy::run)?;
     println!();
     for (name, took, good) in &parts {
         println!("{name:<10} {:>7.1} s  {}", took.as_secs_f64(), if *good { "passed" } else { "FAILED" });
     }
-    Ok(passed && on_slurm && python && tidy)
+    if !on_kubernetes {
+        println!("{}", kubernetes::HINT);
+    }
+    Ok(passed && on_slurm && python && operator && tidy)
 }
 
 /// The C compiler is the one thing beyond cargo: it links programs and builds the C parts of crates.

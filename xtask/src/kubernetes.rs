@@ -1,0 +1,115 @@
+//! A control plane of Kubernetes on this machine, for tests: its own certificates, its own ports, its own etcd.
+//!
+//! Everything lies in one folder; nothing of the machine's own configuration is read or written. The servers are built
+//! from Debian's sources, since no package holds them.
+
+mod build;
+mod certificates;
+mod client;
+mod control_plane;
+mod patches;
+mod processes;
+mod recipe;
+mod source;
+mod stages;
+
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use build::Programs;
+use client::Client;
+use control_plane::Pace;
+pub(crate) use stages::{HINT, run_api_stages};
+
+/// The variable in which tests find the file with which clients find a cluster; `KUBECONFIG` may be a cluster of the
+/// user's that no test should touch.
+const VARIABLE: &str = "BELLWETHER_TEST_KUBECONFIG";
+
+/// How long a build may take: thrice what it takes on two processors that have other work.
+const BUILD: Duration = Duration::from_secs(20 * 60);
+
+/// A cluster that goes down when it is dropped.
+pub(crate) struct Cluster {
+    folder: PathBuf,
+    client: Client,
+    /// Held for as long as this bench uses the folder.
+    _lock: File,
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        down(&self.folder);
+    }
+}
+
+impl Cluster {
+    /// A cluster in the folder for tests, in place of one that may be there.
+    fn start(programs: &Programs, pace: Pace) -> Result<Cluster> {
+        let folder = folder();
+        let lock = lock(&folder)?;
+        let client = up(&folder, programs, pace)?;
+        Ok(Cluster { folder, client, _lock: lock })
+    }
+
+    /// The variable in which tests find it.
+    pub(crate) fn variable(&self) -> (&'static str, PathBuf) {
+        (VARIABLE, control_plane::kubeconfig(&self.folder, "admin"))
+    }
+}
+
+/// `cargo xtask kubernetes up|test|down`; `all` are also the stages of many minutes, `node` one that runs pods.
+pub(crate) fn run(verb: &str, all: bool, node: bool) -> Result<bool> {
+    let folder = folder();
+    match verb {
+        "up" => {
+            let programs = Programs::find_or_build(node, Instant::now() + BUILD)?;
+            let _lock = lock(&folder)?;
+            let start = Instant::now();
+            up(&folder, &programs, Pace::Quick)?;
+            println!("a control plane is up after {:.1} s; this finds it:", start.elapsed().as_secs_f64());
+            println!("export KUBECONFIG={}", control_plane::kubeconfig(&folder, "admin").display());
+            Ok(true)
+        }
+        "down" => {
+            let _lock = lock(&folder)?;
+            down(&folder);
+            Ok(true)
+        }
+        "test" => stages::run(all),
+        other => bail!("cannot understand `kubernetes {other}`: it is up, test or down"),
+    }
+}
+
+fn folder() -> PathBuf {
+    std::env::temp_dir().join("bellwether-kubernetes")
+}
+
+/// Keeps other benches off the folder; a cluster that is up without one is ended by the next.
+fn lock(folder: &Path) -> Result<File> {
+    let path = folder.with_extension("lock");
+    let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(_) => bail!("another `cargo xtask kubernetes` uses {} now", folder.display()),
+    }
+}
+
+fn up(folder: &Path, programs: &Programs, pace: Pace) -> Result<Client> {
+    down(folder);
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    // It holds keys.
+    fs::set_permissions(folder, Permissions::from_mode(0o700))?;
+    certificates::make(folder, ("node1", "10.123.0.1"))?;
+    // Its logs stay.
+    control_plane::start(folder, programs, pace).inspect_err(|_| processes::end_all(folder))
+}
+
+/// Ends what was started in this folder, and removes it.
+fn down(folder: &Path) {
+    processes::end_all(folder);
+    let _ = fs::remove_dir_all(folder);
+}

@@ -1,0 +1,183 @@
+//! The stages of the operator's tests: A without a server, B the servers, C on a control plane, D at scale, E on a
+//! node.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use super::build::Programs;
+use super::control_plane::Pace;
+use super::{BUILD, Cluster, VARIABLE, patches, processes};
+use crate::tree;
+
+/// Where the operator and its tests are.
+const PACKAGE: &str = "bellwether-operator";
+const MANIFEST: &str = "crates/operator/Cargo.toml";
+
+/// How long tests may take.
+const MOST: Duration = Duration::from_secs(15 * 60);
+
+/// What a plain `cargo xtask test` leaves out.
+pub(crate) const HINT: &str = "the operator's tests on a control plane were not run: `cargo xtask test --kubernetes` \
+                               runs them, `cargo xtask kubernetes --all test` also those at scale and on a node";
+
+/// What became of a stage.
+enum Outcome {
+    Passed,
+    Failed(String),
+    /// And nothing is wrong with that.
+    Skipped(String),
+}
+
+/// Stages that have ended.
+#[derive(Default)]
+struct Report(Vec<(&'static str, Duration, Outcome)>);
+
+impl Report {
+    /// Runs a stage; `true` if it passed.
+    fn stage(&mut self, name: &'static str, work: impl FnOnce() -> Result<Outcome>) -> bool {
+        println!("== stage {name}");
+        let start = Instant::now();
+        let outcome = work().unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")));
+        let has_passed = matches!(outcome, Outcome::Passed);
+        if !has_passed {
+            println!("stage {name}: {outcome}");
+        }
+        self.0.push((name, start.elapsed(), outcome));
+        has_passed
+    }
+
+    fn skip(&mut self, name: &'static str, why: &str) {
+        self.stage(name, || Ok(Outcome::Skipped(why.to_owned())));
+    }
+
+    /// Prints it; `true` if nothing failed.
+    fn end(self) -> bool {
+        println!();
+        for (name, took, outcome) in &self.0 {
+            println!("{name:<18} {:>7.1} s  {outcome}", took.as_secs_f64());
+        }
+        !self.0.iter().any(|(_, _, outcome)| matches!(outcome, Outcome::Failed(_)))
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Outcome::Passed => f.write_str("passed"),
+            Outcome::Failed(why) => write!(f, "FAILED: {why}"),
+            Outcome::Skipped(why) => write!(f, "not run: {why}"),
+        }
+    }
+}
+
+/// A compiled test program.
+struct Test {
+    name: String,
+    program: PathBuf,
+    folder: PathBuf,
+}
+
+/// `cargo xtask kubernetes test`: stages A, B and C; with `all` also D and E.
+pub(crate) fn run(all: bool) -> Result<bool> {
+    let tests = compiled(&["--package", PACKAGE])?;
+    let mut report = Report::default();
+    report.stage("A: no server", || run_test(&tests, "lib", &[], None));
+    with_servers(&mut report, &tests, all);
+    Ok(report.end())
+}
+
+/// A part of `cargo xtask test`, which has compiled everything and run stage A: stages B and C.
+pub(crate) fn run_api_stages() -> Result<bool> {
+    let tests = compiled(&["--workspace"])?;
+    let mut report = Report::default();
+    with_servers(&mut report, &tests, false);
+    Ok(report.end())
+}
+
+fn with_servers(report: &mut Report, tests: &[Test], all: bool) {
+    let extra: &[&str] = if all { &["--include-ignored"] } else { &[] };
+    if let Some(file) = std::env::var_os(VARIABLE).map(PathBuf::from) {
+        println!(
+            "{VARIABLE} names a cluster of yours: nothing is built or started, and the tests run on that"
+        );
+        let variable = Some((VARIABLE, file));
+        report.stage("C: API", || run_test(tests, "api", extra, variable.clone()));
+        if all {
+            report.stage("D: scale", || run_test(tests, "scale", extra, variable));
+            report.skip("E: node", "the cluster is yours");
+        }
+        return;
+    }
+    let (mut programs, mut cluster) = (None, None);
+    let is_built = report.stage("B: servers", || {
+        let found = Programs::find_or_build(all, Instant::now() + BUILD)?;
+        let started = Cluster::start(&found, Pace::Quick)?;
+        patches::check(&started.client)?;
+        (programs, cluster) = (Some(found), Some(started));
+        Ok(Outcome::Passed)
+    });
+    let (Some(programs), true) = (programs, is_built) else {
+        println!("WITHOUT SERVERS, NO STAGE AFTER B WAS RUN: nothing is known of the operator on a cluster");
+        return;
+    };
+    report.stage("C: API", || run_test(tests, "api", extra, cluster.as_ref().map(Cluster::variable)));
+    drop(cluster);
+    if all {
+        report.stage("D: scale", || {
+            let cluster = Cluster::start(&programs, Pace::Patient)?;
+            run_test(tests, "scale", extra, Some(cluster.variable()))
+        });
+    }
+}
+
+/// Compiles the tests of these packages, and finds the operator's.
+fn compiled(packages: &[&str]) -> Result<Vec<Test>> {
+    let root = tree::root()?;
+    if !root.join(MANIFEST).exists() {
+        return Ok(Vec::new());
+    }
+    let mut build = tree::cargo();
+    build.args(["test", "--release", "--no-run", "--message-format=json-render-diagnostics"]).args(packages);
+    let output = build
+        .current_dir(&root)
+        .stderr(std::process::Stdio::inherit())
+        .output()
+        .context("cannot start `cargo test`")?;
+    if !output.status.success() {
+        bail!("the operator's tests do not compile");
+    }
+    let manifest = root.join(MANIFEST);
+    let lines = String::from_utf8(output.stdout)?;
+    let messages = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let read = |message: Value| {
+        let is_ours =
+            message["manifest_path"].as_str() == manifest.to_str() && message["profile"]["test"] == true;
+        let kind = message["target"]["kind"][0].as_str()?;
+        let name = if kind == "test" { message["target"]["name"].as_str()? } else { kind };
+        let program = message["executable"].as_str()?.into();
+        is_ours.then(|| Test { name: name.to_owned(), program, folder: root.join("crates/operator") })
+    };
+    Ok(messages.filter_map(read).collect())
+}
+
+/// Runs one of the test programs as cargo would, with a time limit.
+fn run_test(
+    tests: &[Test],
+    name: &str,
+    extra: &[&str],
+    variable: Option<(&'static str, PathBuf)>,
+) -> Result<Outcome> {
+    let Some(test) = tests.iter().find(|test| test.name == name) else {
+        return Ok(Outcome::Skipped(format!("the package {PACKAGE} has no tests `{name}`")));
+    };
+    let mut command = std::process::Command::new(&test.program);
+    command.args(extra).envs(variable).current_dir(&test.folder);
+    match processes::within(&mut command, Instant::now() + MOST)? {
+        status if status.success() => Ok(Outcome::Passed),
+        status => Ok(Outcome::Failed(format!("the tests `{name}` ended with {status}"))),
+    }
+}
