@@ -3,5 +3,7 @@
 pub mod crd;
 pub mod desk;
 pub mod labels;
+pub mod lease;
+pub mod manifest;
 pub mod nodes;
 pub mod reconcile;
