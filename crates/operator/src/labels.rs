@@ -17,6 +17,8 @@ pub const RANK: &str = "train.bellwether.dev/rank";
 pub const ROLE: &str = "train.bellwether.dev/role";
 /// Of a pod: the node on which it has to be, as an annotation.
 pub const NODE: &str = "train.bellwether.dev/node";
+/// Of a pod, as an annotation of Kubernetes' own: the container that does its work.
+pub const CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 /// Of a node: the type of its slots, where its GPUs' product does not say it.
 pub const DEVICE_TYPE: &str = "train.bellwether.dev/device-type";
 

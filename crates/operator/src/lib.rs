@@ -1,9 +1,13 @@
 //! Kubernetes: elastic jobs as custom resources, scheduled by the daemon's engine.
 
+pub mod controller;
 pub mod crd;
 pub mod desk;
+pub mod job;
 pub mod labels;
 pub mod lease;
 pub mod manifest;
 pub mod nodes;
+pub mod observe;
 pub mod reconcile;
+pub mod token;

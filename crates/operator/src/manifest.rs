@@ -78,9 +78,9 @@ pub fn pod_name(job: &str, pod: &NewPod) -> String {
     }
 }
 
-/// The name of the secret with a job's token.
-pub fn secret_name(job: &str) -> String {
-    format!("{}-bellwether", prefix(job))
+/// The name of the secret with a job's token: another one for another job of the same name.
+pub fn secret_name(job: &str, uid: &str) -> String {
+    format!("{}-bellwether-{}", prefix(job), uid.get(..8).unwrap_or(uid))
 }
 
 fn object<'v>(value: &'v mut Value, key: &str) -> &'v mut Map<String, Value> {
@@ -109,10 +109,10 @@ impl Template {
     pub fn pod(&self, new: &NewPod, namespace: &str, owner: Value) -> Value {
         let template = self.templates.get(&new.role).cloned().unwrap_or_else(|| json!({}));
         let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"], "spec": template["spec"]});
-        self.name(&mut pod, new, namespace, owner);
         if !pod["spec"].is_object() {
             pod["spec"] = json!({});
         }
+        self.name(&mut pod, new, namespace, owner);
         let spec = &mut pod["spec"];
         spec["restartPolicy"] = json!("Never");
         spec["automountServiceAccountToken"] = json!(false);
@@ -158,13 +158,17 @@ impl Template {
         ] {
             labels.entry(key).or_insert_with(|| json!(value));
         }
+        let container = pod["spec"]["containers"][0]["name"].as_str().unwrap_or(role).to_owned();
+        let annotations = object(&mut pod["metadata"], "annotations");
         if let Some(node) = &new.node {
-            object(metadata, "annotations").insert(labels::NODE.into(), json!(node));
+            annotations.insert(labels::NODE.into(), json!(node));
         }
+        // By which `kubectl logs` knows it, too.
+        annotations.entry(labels::CONTAINER).or_insert_with(|| json!(container));
     }
 
     fn volumes(&self, spec: &mut Value, role: Role) {
-        let secret = secret_name(&self.job);
+        let secret = secret_name(&self.job, &self.uid);
         let mut volumes =
             vec![json!({"name": SECRETS_VOLUME, "secret": {"secretName": secret, "defaultMode": 0o400}})];
         if role == Role::Coordinator {

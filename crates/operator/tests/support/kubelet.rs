@@ -1,0 +1,359 @@
+//! Nodes that are not there: pods that are placed on them become processes of this machine.
+//!
+//! Each pod has an address of loopback of its own, files of its own in a temporary folder, and dies as a container
+//! does: SIGTERM, then SIGKILL after its grace. What is missing is what a container adds: an image, a file system.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::StreamExt;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Pod, Secret};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+use tokio::process::Command;
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+
+/// Time between two signs of life.
+const HEARTBEAT: Duration = Duration::from_secs(4);
+
+/// Nodes that are played until this is dropped; then their processes are killed.
+pub struct Kubelet {
+    shared: Arc<Shared>,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+}
+
+struct Shared {
+    client: Client,
+    folder: PathBuf,
+    /// Programs by the paths that they have in images.
+    programs: BTreeMap<String, PathBuf>,
+    nodes: Mutex<BTreeMap<String, Arc<AtomicBool>>>,
+    pods: Mutex<BTreeMap<String, Running>>,
+    last_address: AtomicU32,
+}
+
+struct Running {
+    process: Option<u32>,
+    node: String,
+    name: String,
+    /// Takes the seconds of grace; `None` once it was told.
+    leave: Option<oneshot::Sender<u64>>,
+}
+
+impl Kubelet {
+    /// `programs`: by the paths that they have in images, where they are.
+    pub fn start(client: Client, folder: &Path, programs: &[(&str, PathBuf)]) -> Kubelet {
+        let programs = programs.iter().map(|(path, program)| ((*path).to_owned(), program.clone())).collect();
+        let shared = Arc::new(Shared {
+            client,
+            folder: folder.to_owned(),
+            programs,
+            nodes: Mutex::default(),
+            pods: Mutex::default(),
+            last_address: AtomicU32::new(0),
+        });
+        let of_pods = tokio::spawn(Arc::clone(&shared).watch());
+        Kubelet { shared, tasks: vec![of_pods] }
+    }
+
+    /// Adds a node with this many processors.
+    pub async fn add_node(&mut self, name: &str, processors: u32) {
+        let nodes: Api<Node> = Api::all(self.shared.client.clone());
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name,
+            "labels": {"kubernetes.io/hostname": name}}, "spec": {}});
+        let node: Node = serde_json::from_value(node).unwrap();
+        match nodes.create(&PostParams::default(), &node).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            other => drop(other.unwrap()),
+        }
+        let alive = Arc::new(AtomicBool::new(true));
+        self.shared.nodes.lock().unwrap().insert(name.to_owned(), Arc::clone(&alive));
+        let resources = json!({"cpu": processors.to_string(), "memory": "64Gi", "pods": "110"});
+        let status = json!({"status": {
+            "capacity": resources, "allocatable": resources,
+            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "",
+                "lastHeartbeatTime": now(), "lastTransitionTime": now()}],
+        }});
+        nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+        self.tasks.push(tokio::spawn(heartbeats(self.shared.client.clone(), name.to_owned(), alive)));
+    }
+
+    /// A node falls silent: its processes are stopped where they are, and it says nothing more.
+    pub fn lose(&self, node: &str) {
+        self.shared.nodes.lock().unwrap()[node].store(false, Ordering::Relaxed);
+        let pods = self.shared.pods.lock().unwrap();
+        for running in pods.values().filter(|running| running.node == node) {
+            signal(running.process, "KILL");
+        }
+    }
+
+    /// A silent node answers again.
+    pub fn find(&self, node: &str) {
+        self.shared.nodes.lock().unwrap()[node].store(true, Ordering::Relaxed);
+    }
+
+    /// Kills the process of a pod.
+    pub fn kill(&self, pod: &str) -> bool {
+        let pods = self.shared.pods.lock().unwrap();
+        let running = pods.values().find(|running| running.name == pod && running.process.is_some());
+        running.is_some_and(|running| signal(running.process, "KILL"))
+    }
+
+    /// Where the files of a pod are: its volumes, and what it printed.
+    pub fn folder(&self, pod: &Pod) -> PathBuf {
+        self.shared.folder.join(pod.uid().unwrap_or_default())
+    }
+}
+
+impl Drop for Kubelet {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(tokio::task::JoinHandle::abort);
+        for running in self.shared.pods.lock().unwrap().values() {
+            signal(running.process, "KILL");
+        }
+    }
+}
+
+fn now() -> String {
+    Timestamp::now().to_string()
+}
+
+/// Whole groups: a program in a pod has children.
+fn signal(process: Option<u32>, name: &str) -> bool {
+    let Some(process) = process else { return false };
+    let mut kill = std::process::Command::new("kill");
+    kill.args([format!("-{name}"), "--".into(), format!("-{process}")]).stderr(Stdio::null());
+    kill.status().is_ok_and(|status| status.success())
+}
+
+async fn heartbeats(client: Client, node: String, alive: Arc<AtomicBool>) {
+    let leases: Api<Lease> = Api::namespaced(client, "kube-node-lease");
+    let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": node},
+        "spec": {"holderIdentity": node, "leaseDurationSeconds": 40}});
+    let lease: Lease = serde_json::from_value(lease).unwrap();
+    let _ = leases.create(&PostParams::default(), &lease).await;
+    loop {
+        if alive.load(Ordering::Relaxed) {
+            let renewed = json!({"spec": {"renewTime": micro(&now())}});
+            let _ = leases.patch(&node, &PatchParams::default(), &Patch::Merge(&renewed)).await;
+        }
+        sleep(HEARTBEAT).await;
+    }
+}
+
+/// With six digits of a second, as Kubernetes wants it.
+fn micro(time: &str) -> String {
+    let time: Timestamp = time.parse().unwrap();
+    time.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
+}
+
+impl Shared {
+    async fn watch(self: Arc<Shared>) {
+        let pods: Api<Pod> = Api::all(self.client.clone());
+        let placed = watcher::Config::default().fields("spec.nodeName!=");
+        let mut news = watcher(pods, placed).default_backoff().applied_objects().boxed();
+        while let Some(news) = news.next().await {
+            let Ok(pod) = news else { continue };
+            let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
+            let is_alive =
+                self.nodes.lock().unwrap().get(&node).is_some_and(|alive| alive.load(Ordering::Relaxed));
+            if is_alive {
+                Arc::clone(&self).look(pod, node);
+            }
+        }
+    }
+
+    fn look(self: Arc<Shared>, pod: Pod, node: String) {
+        let uid = pod.uid().unwrap_or_default();
+        let mut pods = self.pods.lock().unwrap();
+        if let Some(running) = pods.get_mut(&uid) {
+            if pod.metadata.deletion_timestamp.is_some()
+                && let Some(leave) = running.leave.take()
+            {
+                let grace_s = pod.metadata.deletion_grace_period_seconds.unwrap_or(30);
+                let _ = leave.send(u64::try_from(grace_s).unwrap_or(0));
+            }
+            return;
+        }
+        let (leave, left) = oneshot::channel();
+        let is_over = matches!(pod.status.as_ref().and_then(|s| s.phase.as_deref()), Some("Succeeded" | "Failed"));
+        let leave = pod.metadata.deletion_timestamp.is_none().then_some(leave);
+        let name = pod.name_any();
+        let is_leaving = leave.is_none();
+        pods.insert(uid, Running { process: None, node, name, leave });
+        drop(pods);
+        let shared = Arc::clone(&self);
+        tokio::spawn(async move {
+            if is_leaving || is_over {
+                shared.remove(&pod).await;
+            } else {
+                shared.play(pod, left).await;
+            }
+        });
+    }
+
+    async fn play(self: Arc<Shared>, pod: Pod, mut left: oneshot::Receiver<u64>) {
+        let number = self.last_address.fetch_add(1, Ordering::Relaxed) + 1;
+        let [_, _, high, low] = number.to_be_bytes();
+        let address = Ipv4Addr::new(127, 77, high, low);
+        let folder = self.folder.join(pod.uid().unwrap_or_default());
+        let status = match self.spawn(&pod, address, &folder).await {
+            Err(error) => json!({"waiting": {"reason": "CreateContainerError", "message": error.to_string()}}),
+            Ok(mut process) => {
+                let id = process.id();
+                if let Some(running) = self.pods.lock().unwrap().get_mut(&pod.uid().unwrap_or_default()) {
+                    running.process = id;
+                }
+                self.say(&pod, "Running", Some(address), &json!({"running": {"startedAt": now()}})).await;
+                let status = tokio::select! {
+                    status = process.wait() => status,
+                    grace_s = &mut left => {
+                        signal(id, "TERM");
+                        tokio::select! {
+                            status = process.wait() => status,
+                            () = sleep(Duration::from_secs(grace_s.unwrap_or(0))) => {
+                                signal(id, "KILL");
+                                process.wait().await
+                            }
+                        }
+                    }
+                };
+                signal(id, "KILL");
+                let message = std::fs::read_to_string(folder.join("termination-log")).unwrap_or_default();
+                let code = status.ok().and_then(|status| status.code()).unwrap_or(137);
+                let reason = if code == 0 { "Completed" } else { "Error" };
+                json!({"terminated": {"exitCode": code, "reason": reason, "message": message, "finishedAt": now()}})
+            }
+        };
+        let phase = match status["terminated"]["exitCode"].as_i64() {
+            None => "Pending",
+            Some(0) => "Succeeded",
+            Some(_) => "Failed",
+        };
+        self.say(&pod, phase, Some(address), &status).await;
+        let is_told = left.try_recv().is_ok() || self.is_leaving(&pod);
+        if !is_told {
+            // Until somebody removes it.
+            let _ = left.await;
+        }
+        self.remove(&pod).await;
+    }
+
+    fn is_leaving(&self, pod: &Pod) -> bool {
+        let pods = self.pods.lock().unwrap();
+        pods.get(&pod.uid().unwrap_or_default()).is_none_or(|running| running.leave.is_none())
+    }
+
+    async fn say(&self, pod: &Pod, phase: &str, address: Option<Ipv4Addr>, state: &Value) {
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
+        let alive = self.nodes.lock().unwrap().get(&node).cloned();
+        let ready = if phase == "Running" { "True" } else { "False" };
+        let container = pod.spec.as_ref().map(|spec| spec.containers[0].name.clone());
+        let address = address.map(|address| address.to_string());
+        let status = json!({"status": {"phase": phase, "podIP": address, "hostIP": "127.0.0.1",
+            "conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": now()},
+                {"type": "PodScheduled", "status": "True", "lastTransitionTime": now()}],
+            "containerStatuses": [{"name": container, "image": "", "imageID": "", "restartCount": 0,
+                "ready": phase == "Running", "state": state}]}});
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
+        for _ in 0..50 {
+            // A node that is silent says nothing.
+            if alive.as_ref().is_some_and(|alive| !alive.load(Ordering::Relaxed)) {
+                sleep(Duration::from_millis(200)).await;
+                continue;
+            }
+            match api.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(&status)).await {
+                Ok(_) => return,
+                Err(kube::Error::Api(status)) if status.code == 404 => return,
+                Err(_) => sleep(Duration::from_millis(200)).await,
+            }
+        }
+    }
+
+    async fn remove(&self, pod: &Pod) {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
+        let preconditions = Preconditions { uid: pod.uid(), resource_version: None };
+        let at_once = DeleteParams::default().grace_period(0).preconditions(preconditions);
+        let _ = api.delete(&pod.name_any(), &at_once).await;
+    }
+
+    /// Starts what a pod's first container runs.
+    async fn spawn(&self, pod: &Pod, address: Ipv4Addr, folder: &Path) -> anyhow::Result<tokio::process::Child> {
+        std::fs::create_dir_all(folder)?;
+        let spec = serde_json::to_value(pod.spec.as_ref())?;
+        let mut paths = self.volumes(pod, &spec, folder).await?;
+        paths.extend(self.programs.iter().map(|(path, program)| (path.clone(), program.display().to_string())));
+        // The longest first: one may begin with another.
+        paths.sort_by_key(|(path, _)| std::cmp::Reverse(path.len()));
+        let here = |text: &str| {
+            let found = paths.iter().find(|(path, _)| text.starts_with(path.as_str()));
+            found.map_or_else(|| text.to_owned(), |(path, place)| text.replacen(path.as_str(), place, 1))
+        };
+        let container = &spec["containers"][0];
+        let words = [&container["command"], &container["args"]].into_iter().filter_map(Value::as_array).flatten();
+        let words: Vec<String> = words.filter_map(Value::as_str).map(here).collect();
+        let (program, arguments) = words.split_first().ok_or_else(|| anyhow::anyhow!("no command"))?;
+        let log = std::fs::File::create(folder.join("log"))?;
+        let mut command = Command::new(program);
+        command.args(arguments).current_dir(folder).stdin(Stdio::null());
+        command.stdout(log.try_clone()?).stderr(log).process_group(0);
+        command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        for variable in container["env"].as_array().into_iter().flatten() {
+            let value = match variable["valueFrom"]["fieldRef"]["fieldPath"].as_str() {
+                Some("metadata.name") => pod.name_any(),
+                Some("status.podIP") => address.to_string(),
+                _ => here(variable["value"].as_str().unwrap_or_default()),
+            };
+            command.env(variable["name"].as_str().unwrap_or_default(), value);
+        }
+        command.env("BELLWETHER_TERMINATION_LOG", folder.join("termination-log"));
+        for (path, program) in &self.programs {
+            if path.ends_with("/bellwether") {
+                command.env("BELLWETHER_COMMAND", program);
+            }
+        }
+        Ok(command.spawn()?)
+    }
+
+    /// Where in the file system of this machine what is mounted in the container is.
+    async fn volumes(&self, pod: &Pod, spec: &Value, folder: &Path) -> anyhow::Result<Vec<(String, String)>> {
+        let namespace = pod.namespace().unwrap_or_default();
+        let mut places = BTreeMap::new();
+        for volume in spec["volumes"].as_array().into_iter().flatten() {
+            let name = volume["name"].as_str().unwrap_or_default();
+            let mut place = folder.join("volumes").join(name);
+            if let Some(claim) = volume["persistentVolumeClaim"]["claimName"].as_str() {
+                place = self.folder.join("claims").join(&namespace).join(claim);
+            }
+            if let Some(path) = volume["hostPath"]["path"].as_str() {
+                place = path.into();
+            }
+            std::fs::create_dir_all(&place)?;
+            if let Some(secret) = volume["secret"]["secretName"].as_str() {
+                let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &namespace);
+                for (file, content) in secrets.get(secret).await?.data.unwrap_or_default() {
+                    std::fs::write(place.join(file), content.0)?;
+                }
+            }
+            places.insert(name.to_owned(), place);
+        }
+        let mounts = spec["containers"][0]["volumeMounts"].as_array().into_iter().flatten();
+        let place = |mount: &Value| {
+            let place = places.get(mount["name"].as_str()?)?.join(mount["subPath"].as_str().unwrap_or(""));
+            std::fs::create_dir_all(&place).ok()?;
+            Some((mount["mountPath"].as_str()?.to_owned(), place.display().to_string()))
+        };
+        Ok(mounts.filter_map(place).collect())
+    }
+}
