@@ -148,6 +148,28 @@ impl Context {
         known.iter().find(|(_, known)| known.run.as_deref() == Some(run)).map(|(uid, _)| uid.clone())
     }
 
+    /// The namespace and the name of a job.
+    pub fn place_of(&self, uid: &str) -> Option<(String, String)> {
+        self.known().get(uid).map(|known| known.place.clone())
+    }
+
+    /// Jobs that are known and not among these, with the names of their runs.
+    pub fn removed(&self, there: &std::collections::BTreeSet<String>) -> Vec<(String, Option<String>)> {
+        let known = self.known();
+        let gone = known.iter().filter(|(uid, _)| !there.contains(*uid));
+        gone.map(|(uid, known)| (uid.clone(), known.run.clone())).collect()
+    }
+
+    /// Nothing more is to be known of a job.
+    pub fn forget(&self, uid: &str) {
+        self.known().remove(uid);
+    }
+
+    /// Whether no pod of the job is left.
+    pub fn has_no_pods(&self, uid: &str) -> bool {
+        self.pods_of(uid).is_empty()
+    }
+
     /// The job as the API server has it at least: the copy of the cache may be older than what was written here.
     fn newest(&self, cached: Arc<ElasticJob>) -> Arc<ElasticJob> {
         let version =
@@ -263,7 +285,7 @@ async fn look_after(job: &Arc<ElasticJob>, uid: &str, context: &Context) -> Resu
     let pods: Vec<Arc<Pod>> = context.pods_of(uid);
     let seen: Vec<PodSeen> = pods.iter().filter_map(|pod| observe::seen(pod)).collect();
     let observed = Observed {
-        desired: run.as_deref().and_then(|run| context.desk.desired(run)),
+        desired: run.as_deref().and_then(|run| desired(run, context)),
         allocation: kept.allocation.clone(),
         terms: spec.terms.clone(),
         pods: seen.clone(),
@@ -284,6 +306,19 @@ async fn look_after(job: &Arc<ElasticJob>, uid: &str, context: &Context) -> Resu
     status::write(job, Some(&spec), &kept, &seen, context).await?;
     let again = todo.again_s.map(Duration::from_secs_f64).into_iter().chain(retry).min();
     Ok(Next::requeue(again.unwrap_or(LOOK).clamp(Duration::from_millis(50), LOOK)))
+}
+
+/// What the engine wants, and why it decided so.
+fn desired(run: &str, context: &Context) -> Option<reconcile::Desired> {
+    let mut desired = context.desk.desired(run)?;
+    let snapshot = context.engine.now();
+    let of_run = |decision: &&bellwether_serve::snapshot::DecisionState| {
+        decision.actions.iter().any(|action| action.job == run)
+    };
+    if let Some(decision) = snapshot.decisions.iter().rev().find(of_run) {
+        desired.reason = format!("{}: {}", decision.policy, decision.reason);
+    }
+    Some(desired)
 }
 
 /// Whether the engine says that the job has ended.

@@ -3,11 +3,13 @@
 pub mod controller;
 pub mod crd;
 pub mod desk;
+pub mod foresight;
 pub mod job;
 pub mod labels;
 pub mod lease;
 pub mod manifest;
 pub mod nodes;
 pub mod observe;
+pub mod operator;
 pub mod reconcile;
 pub mod token;

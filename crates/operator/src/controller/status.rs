@@ -267,11 +267,7 @@ fn fraction(value: Option<f64>) -> Option<String> {
 }
 
 fn training(state: &JobState) -> Value {
-    let percent = if state.total_steps > 0 {
-        Some(state.step.min(state.total_steps) * 100 / state.total_steps)
-    } else {
-        None
-    };
+    let percent = (state.step.min(state.total_steps) * 100).checked_div(state.total_steps);
     json!({
         "step": state.step,
         "totalSteps": state.total_steps,

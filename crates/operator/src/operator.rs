@@ -1,0 +1,269 @@
+//! The operator put together: the engine, what watches the cluster, and what its pods and its administrators ask.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use bellwether_sched::registry::Registry;
+use bellwether_serve::engine::{self, Channels, Engine};
+use bellwether_serve::loading::{self, LoadLimits};
+use bellwether_serve::machine::Machine;
+use bellwether_serve::runner::Report;
+use futures::{Stream, StreamExt};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::Client;
+use kube::api::{Api, PostParams};
+use kube::runtime::controller::{Config, Controller};
+use kube::runtime::events::{Recorder, Reporter};
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::watcher;
+use serde_json::json;
+use tokio::sync::{broadcast, mpsc};
+
+use crate::controller::{self, Context, TellPods};
+use crate::crd::ElasticJob;
+use crate::desk::{Desk, Pods};
+use crate::foresight::Foresight;
+use crate::lease;
+use crate::nodes::SlotRule;
+use crate::observe;
+
+mod sweep;
+mod watch;
+
+/// Name of the Lease, and of the secret with the key from which the tokens of jobs follow.
+pub const LEASE: &str = "bellwether-operator";
+const KEY: &str = "bellwether-operator-key";
+
+/// How often a run is tried again whose coordinator ended without a word.
+const RETRIES: u32 = 2;
+
+/// Reconciliations of different jobs that go on at once.
+const CONCURRENCY: u16 = 32;
+/// News of the same job within this time are one.
+const DEBOUNCE: Duration = Duration::from_millis(50);
+
+/// How an operator works.
+pub struct Options {
+    /// Kubernetes' API.
+    pub client: Client,
+    /// Its own namespace.
+    pub namespace: String,
+    /// Who it is, among several.
+    pub identity: String,
+    /// Its ledger and the copies of runs' folders; what is lost there is found again from Kubernetes' API.
+    pub folder: PathBuf,
+    /// The image with Bellwether's programs.
+    pub image: String,
+    /// Where pods reach it.
+    pub url: String,
+    /// The policy that decides; `None` for that of before, or `fair`.
+    pub policy: Option<String>,
+    /// What counts as a slot.
+    pub slots: SlotRule,
+    /// The command `bellwether`, which loads data.
+    pub program: PathBuf,
+    /// Makes what tells pods what is wanted of them.
+    pub tell_pods: TellPods,
+    /// Takes a sentence for whoever reads the log.
+    pub log: Arc<dyn Fn(&str) + Send + Sync>,
+}
+
+/// Works until it loses its Lease, or something breaks.
+///
+/// # Errors
+///
+/// Returns why it ended: a Lease that is lost, an engine that broke, an API that refuses what it needs.
+pub async fn run(options: Options) -> Result<()> {
+    let leases: Api<Lease> = Api::namespaced(options.client.clone(), &options.namespace);
+    let held = lease::acquire(leases, LEASE, &options.identity).await?;
+    let transitions = held.transitions();
+    (options.log)(&format!("leads as number {transitions}"));
+    let master = master_key(&options.client, &options.namespace).await?;
+    let work = work(options, transitions, master);
+    tokio::select! {
+        lost = held.keep() => lost.map(|never| match never {}),
+        ended = work => ended,
+    }
+}
+
+async fn work(options: Options, lease_transitions: u64, master: [u8; 32]) -> Result<()> {
+    let Options { client, folder, log, .. } = options;
+    let (wake, woken) = broadcast::channel(1 << 16);
+    let (engine, ends, desk) = open_engine(&folder, options.policy, wake.clone(), Arc::clone(&log))?;
+    let (nodes, pods) = (watch::nodes(&client, &log), watch::pods(&client, &log));
+    let reporter = Reporter { controller: "bellwether-operator".into(), instance: Some(options.identity) };
+    let (deposed, mut depositions) = mpsc::unbounded_channel();
+    let context = Arc::new(Context {
+        client: client.clone(),
+        engine: ends.engine.clone(),
+        desk,
+        tell_pods: options.tell_pods,
+        pods: pods.store.clone(),
+        nodes: nodes.store.clone(),
+        slots: options.slots.clone(),
+        image: options.image,
+        url: options.url,
+        master,
+        describe: loading::in_process(options.program, LoadLimits::default()),
+        lease_transitions,
+        since_s: observe::seconds(&k8s_openapi::jiff::Timestamp::now()),
+        events: Recorder::new(client.clone(), reporter),
+        deposed,
+        jobs: Mutex::new(BTreeMap::new()),
+    });
+    nodes.store.wait_until_ready().await.map_err(|_| anyhow!("nodes cannot be listed"))?;
+    pods.store.wait_until_ready().await.map_err(|_| anyhow!("pods cannot be listed"))?;
+    let node_reports = watch::report_nodes(
+        (nodes.store, nodes.news),
+        (pods.store.clone(), pods.news.resubscribe()),
+        options.slots,
+        ends.reports.clone(),
+    );
+    let jobs: Api<ElasticJob> = Api::all(client);
+    let controller = Controller::new(jobs, watcher::Config::default())
+        .with_config(Config::default().debounce(DEBOUNCE).concurrency(CONCURRENCY));
+    let store = controller.store();
+    let triggers = triggers(&context, woken, pods.news);
+    let controller = controller
+        .reconcile_on(triggers)
+        .run(
+            controller::reconcile,
+            |job, fault, context| controller::after_fault(job, fault, context),
+            Arc::clone(&context),
+        )
+        .for_each(|_| async {});
+    let (ended, mut engine_end) = mpsc::unbounded_channel();
+    std::thread::Builder::new()
+        .name("engine".into())
+        .spawn(move || drop(ended.send(engine.run())))
+        .context("no thread can be started")?;
+    let result = tokio::select! {
+        () = controller => Err(anyhow!("the controller ended")),
+        () = node_reports => Err(anyhow!("the watch of the nodes ended")),
+        () = sweep::run(Arc::clone(&context), store, wake) => Err(anyhow!("the sweep ended")),
+        why = depositions.recv() => Err(anyhow!(why.unwrap_or_default())),
+        end = engine_end.recv() => match end {
+            Some(Err(error)) => Err(error.into()),
+            _ => Err(anyhow!("the engine ended")),
+        },
+    };
+    ends.stop.send_replace(true);
+    result
+}
+
+type Opened = (Engine<Pods>, Channels, Desk);
+
+/// The engine over pods, with its ledger in this folder.
+fn open_engine(
+    folder: &Path,
+    policy: Option<String>,
+    wake: broadcast::Sender<String>,
+    log: Arc<dyn Fn(&str) + Send + Sync>,
+) -> Result<Opened> {
+    let runs = folder.join("runs");
+    std::fs::create_dir_all(&runs).with_context(|| format!("{} cannot be made", runs.display()))?;
+    let registry = Registry::built_in();
+    let of_runs = runs.clone();
+    let options = engine::Options {
+        folder: runs,
+        ledger: folder.join("ledger.jsonl"),
+        machine: Some(Machine::of_pods()),
+        policy,
+        queues: None,
+        registry: registry.clone(),
+        time_scale: None,
+        retries: RETRIES,
+        compact_at: bellwether_serve::daemon::COMPACT_AT_BYTES,
+        prepare: Box::new(move |name, _, _| {
+            let run = of_runs.join(name);
+            std::fs::create_dir_all(&run).map_err(|error| error.to_string())?;
+            Ok(run)
+        }),
+        outlook: Some(Box::new(Foresight { registry })),
+        tell: Box::new(move |what| log(what)),
+    };
+    let mut desk = None;
+    let (engine, ends) = Engine::open(options, |reports: mpsc::UnboundedSender<Report>| {
+        // An engine that is gone hears nothing more.
+        let tell = Arc::new(move |report| drop(reports.send(report)));
+        // Before the controller listens, it looks at all jobs anyway.
+        let wake = Arc::new(move |run: &str| drop(wake.send(run.to_owned())));
+        let made = Desk::new(tell, wake);
+        desk = Some(made.clone());
+        Pods(made)
+    })?;
+    let desk = desk.context("an engine has a runner")?;
+    Ok((engine, ends, desk))
+}
+
+/// What makes a job be looked at beside changes of its own object: what the engine wants, and what its pods do.
+fn triggers(
+    context: &Arc<Context>,
+    wishes: broadcast::Receiver<String>,
+    pods: broadcast::Receiver<Arc<Pod>>,
+) -> impl Stream<Item = ObjectRef<ElasticJob>> + Send + 'static {
+    let of_wishes = Arc::clone(context);
+    let wishes = received(wishes).filter_map(move |run| {
+        let job = of_wishes.uid_of(&run).and_then(|uid| of_wishes.place_of(&uid));
+        futures::future::ready(job)
+    });
+    let of_pods = Arc::clone(context);
+    let pods = received(pods).filter_map(move |pod| {
+        let uid = crate::labels::label(&pod, crate::labels::JOB_UID);
+        futures::future::ready(uid.and_then(|uid| of_pods.place_of(uid)))
+    });
+    futures::stream::select(wishes, pods)
+        .map(|(namespace, name)| ObjectRef::new(&name).within(&namespace))
+        .boxed()
+}
+
+/// What is sent, as a stream; what was missed is found by the look that comes anyway.
+fn received<T: Clone + Send + 'static>(receiver: broadcast::Receiver<T>) -> impl Stream<Item = T> + Send {
+    futures::stream::unfold(receiver, async |mut receiver| {
+        loop {
+            match receiver.recv().await {
+                Ok(value) => return Some((value, receiver)),
+                Err(broadcast::error::RecvError::Lagged(_)) => {}
+                Err(broadcast::error::RecvError::Closed) => return None,
+            }
+        }
+    })
+}
+
+/// The key from which the tokens of jobs follow; made once for all operators of this namespace.
+async fn master_key(client: &Client, namespace: &str) -> Result<[u8; 32]> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    for _ in 0..3 {
+        if let Some(secret) = secrets.get_opt(KEY).await.context("the operator's key cannot be read")? {
+            let key = secret.data.as_ref().and_then(|data| data.get("key"));
+            let key = key.and_then(|key| <[u8; 32]>::try_from(key.0.as_slice()).ok());
+            return key.with_context(|| format!("the secret {KEY} holds no key of 32 bytes; remove it"));
+        }
+        let mut key = [0; 32];
+        ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut key)
+            .map_err(|_| anyhow!("the system gives no random bytes"))?;
+        let secret = json!({"metadata": {"name": KEY}, "immutable": true});
+        let mut secret: Secret = serde_json::from_value(secret)?;
+        secret.data = Some(BTreeMap::from([("key".into(), k8s_openapi::ByteString(key.to_vec()))]));
+        match secrets.create(&PostParams::default(), &secret).await {
+            Ok(_) => return Ok(key),
+            // Another operator was faster.
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) => return Err(error).context("the operator's key cannot be written"),
+        }
+    }
+    bail!("the secret {KEY} can be neither read nor made")
+}
+
+/// A store of objects that is kept up to date, and what is new in it.
+pub struct Watched<K: kube::runtime::reflector::Lookup + Clone + 'static>
+where
+    K::DynamicType: std::hash::Hash + Eq + Clone,
+{
+    store: Store<K>,
+    news: broadcast::Receiver<Arc<K>>,
+}
