@@ -6,10 +6,12 @@
 //! there has been deposed, and ends.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bellwether_serve::request::EngineHandle;
+use futures::FutureExt;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::runtime::controller::Action as Next;
@@ -64,6 +66,8 @@ pub struct PodsWish {
     pub generation: u64,
     /// The workers of this allocation, by rank.
     pub members: BTreeMap<u32, std::net::IpAddr>,
+    /// Whether it is known how the job ended.
+    pub has_ended: bool,
 }
 
 /// Tells the pods of the job with this identifier.
@@ -103,6 +107,43 @@ pub struct Context {
     pub deposed: mpsc::UnboundedSender<String>,
     /// What is known of jobs beside what their objects say, by their identifiers.
     pub jobs: Mutex<BTreeMap<String, Known>>,
+    /// What was done since this operator began.
+    pub counters: Counters,
+}
+
+/// What was done since an operator began.
+#[derive(Debug, Default)]
+pub struct Counters {
+    reconciles: AtomicU64,
+    faults: AtomicU64,
+    reconcile_us: AtomicU64,
+    allocations: AtomicU64,
+    creates: AtomicU64,
+    deletes: AtomicU64,
+    patches: AtomicU64,
+}
+
+/// The same at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counted {
+    /// Looks at jobs.
+    pub reconciles: u64,
+    /// Of them, those that failed.
+    pub faults: u64,
+    /// Time of them all, in microseconds.
+    pub reconcile_us: u64,
+    /// Allocations that were written.
+    pub allocations: u64,
+    creates: u64,
+    deletes: u64,
+    patches: u64,
+}
+
+impl Counted {
+    /// Writes to Kubernetes' API, by verb.
+    pub fn calls(&self) -> [(&'static str, u64); 3] {
+        [("create", self.creates), ("delete", self.deletes), ("patch", self.patches)]
+    }
 }
 
 /// What is known of a job beside what its object says.
@@ -112,6 +153,8 @@ pub struct Known {
     pub run: Option<String>,
     /// Its namespace and name.
     pub place: (String, String),
+    /// The pod that leads its run.
+    leader: Option<String>,
     /// What the engine was asked last.
     asked: Option<intake::Asked>,
     /// Why the engine has not taken it.
@@ -146,6 +189,35 @@ impl Context {
     pub fn uid_of(&self, run: &str) -> Option<String> {
         let known = self.known();
         known.iter().find(|(_, known)| known.run.as_deref() == Some(run)).map(|(uid, _)| uid.clone())
+    }
+
+    /// The run of a job, and the pod that leads it; `None` of a job that is not known.
+    pub fn leads(&self, uid: &str) -> Option<(String, Option<String>)> {
+        let known = self.known();
+        let known = known.get(uid)?;
+        Some((known.run.clone()?, known.leader.clone()))
+    }
+
+    /// Whether nodes and pods are known.
+    pub fn is_ready(&self) -> bool {
+        let is_ready = |ready: Option<Result<(), _>>| matches!(ready, Some(Ok(())));
+        is_ready(self.nodes.wait_until_ready().now_or_never())
+            && is_ready(self.pods.wait_until_ready().now_or_never())
+    }
+
+    /// What was done so far.
+    pub fn counted(&self) -> Counted {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counters = &self.counters;
+        Counted {
+            reconciles: of(&counters.reconciles),
+            faults: of(&counters.faults),
+            reconcile_us: of(&counters.reconcile_us),
+            allocations: of(&counters.allocations),
+            creates: of(&counters.creates),
+            deletes: of(&counters.deletes),
+            patches: of(&counters.patches),
+        }
     }
 
     /// The namespace and the name of a job.
@@ -225,7 +297,11 @@ pub async fn reconcile(job: Arc<ElasticJob>, context: Arc<Context>) -> Result<Ne
     let uid = job.uid().unwrap_or_default();
     let place = (job.namespace().unwrap_or_default(), job.name_any());
     context.edit(&uid, |known| known.place = place);
+    let begun = std::time::Instant::now();
     let next = look_after(&job, &uid, &context).await;
+    count(&context.counters.reconciles, 1);
+    count(&context.counters.faults, u64::from(next.is_err()));
+    count(&context.counters.reconcile_us, u64::try_from(begun.elapsed().as_micros()).unwrap_or(0));
     if let Err(fault) = &next {
         if matches!(fault, Fault::Deposed) {
             let _ = context.deposed.send(fault.to_string());
@@ -239,6 +315,10 @@ pub async fn reconcile(job: Arc<ElasticJob>, context: Arc<Context>) -> Result<Ne
         context.edit(&uid, |known| known.failures = 0);
     }
     next
+}
+
+fn count(counter: &AtomicU64, more: u64) {
+    counter.fetch_add(more, Ordering::Relaxed);
 }
 
 fn is_conflict(fault: &Fault) -> bool {
@@ -270,7 +350,7 @@ async fn look_after(job: &Arc<ElasticJob>, uid: &str, context: &Context) -> Resu
     if kept.lease_transitions > context.lease_transitions {
         return Err(Fault::Deposed);
     }
-    let spec = match crate::crd::checked(job) {
+    let spec = match crate::spec::of(job) {
         Ok(Some(spec)) => spec,
         // Another controller's.
         Ok(None) => return Ok(Next::await_change()),
@@ -297,7 +377,9 @@ async fn look_after(job: &Arc<ElasticJob>, uid: &str, context: &Context) -> Resu
     };
     let todo = reconcile::reconcile(&observed);
     let stops = todo.actions.contains(&reconcile::Action::Stop);
-    (context.tell_pods)(uid, wish(&spec, &observed, stops));
+    let wish = wish(&spec, &observed, stops);
+    context.edit(uid, |known| known.leader.clone_from(&wish.leader));
+    (context.tell_pods)(uid, wish);
     let wrote = act::carry_out(job, &spec, &observed, &todo.actions, context).await?;
     if wrote {
         // What follows from it is found at once.
@@ -338,5 +420,6 @@ fn wish(spec: &JobSpec, observed: &Observed, stop: bool) -> PodsWish {
         leader: lead.map(|lead| lead.name.clone()),
         generation,
         members: members.collect(),
+        has_ended: observed.is_over,
     }
 }

@@ -3,6 +3,7 @@
 pub mod controller;
 pub mod crd;
 pub mod desk;
+pub mod exchange;
 pub mod foresight;
 pub mod job;
 pub mod labels;
@@ -11,5 +12,6 @@ pub mod manifest;
 pub mod nodes;
 pub mod observe;
 pub mod operator;
+pub mod pod;
 pub mod reconcile;
-pub mod token;
+pub mod spec;

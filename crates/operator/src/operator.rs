@@ -1,8 +1,9 @@
 //! The operator put together: the engine, what watches the cluster, and what its pods and its administrators ask.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -23,14 +24,16 @@ use kube::runtime::watcher;
 use serde_json::json;
 use tokio::sync::{broadcast, mpsc};
 
-use crate::controller::{self, Context, TellPods};
+use crate::controller::{self, Context, Counters};
 use crate::crd::ElasticJob;
 use crate::desk::{Desk, Pods};
+use crate::exchange;
 use crate::foresight::Foresight;
 use crate::lease;
 use crate::nodes::SlotRule;
 use crate::observe;
 
+mod doors;
 mod sweep;
 mod watch;
 
@@ -66,8 +69,10 @@ pub struct Options {
     pub slots: SlotRule,
     /// The command `bellwether`, which loads data.
     pub program: PathBuf,
-    /// Makes what tells pods what is wanted of them.
-    pub tell_pods: TellPods,
+    /// Where it listens for pods.
+    pub listen: SocketAddr,
+    /// Where it listens for those who want to know how it is.
+    pub listen_metrics: SocketAddr,
     /// Takes a sentence for whoever reads the log.
     pub log: Arc<dyn Fn(&str) + Send + Sync>,
 }
@@ -95,13 +100,18 @@ async fn work(options: Options, lease_transitions: u64, master: [u8; 32]) -> Res
     let (wake, woken) = broadcast::channel(1 << 16);
     let (engine, ends, desk) = open_engine(&folder, options.policy, wake.clone(), Arc::clone(&log))?;
     let (nodes, pods) = (watch::nodes(&client, &log), watch::pods(&client, &log));
+    let (pods_door, watchers_door) =
+        (doors::listen(options.listen).await?, doors::listen(options.listen_metrics).await?);
+    let known: Arc<OnceLock<Weak<Context>>> = Arc::default();
+    let exchange = exchange_desk(Arc::clone(&known));
+    let of_pods = exchange.clone();
     let reporter = Reporter { controller: "bellwether-operator".into(), instance: Some(options.identity) };
     let (deposed, mut depositions) = mpsc::unbounded_channel();
     let context = Arc::new(Context {
         client: client.clone(),
         engine: ends.engine.clone(),
         desk,
-        tell_pods: options.tell_pods,
+        tell_pods: Box::new(move |uid, wish| drop(of_pods.set_wish(uid, doors::told(&wish)))),
         pods: pods.store.clone(),
         nodes: nodes.store.clone(),
         slots: options.slots.clone(),
@@ -114,7 +124,10 @@ async fn work(options: Options, lease_transitions: u64, master: [u8; 32]) -> Res
         events: Recorder::new(client.clone(), reporter),
         deposed,
         jobs: Mutex::new(BTreeMap::new()),
+        counters: Counters::default(),
     });
+    // The pods' news come from now on.
+    let _ = known.set(Arc::downgrade(&context));
     nodes.store.wait_until_ready().await.map_err(|_| anyhow!("nodes cannot be listed"))?;
     pods.store.wait_until_ready().await.map_err(|_| anyhow!("pods cannot be listed"))?;
     let node_reports = watch::report_nodes(
@@ -141,7 +154,10 @@ async fn work(options: Options, lease_transitions: u64, master: [u8; 32]) -> Res
         .name("engine".into())
         .spawn(move || drop(ended.send(engine.run())))
         .context("no thread can be started")?;
+    let routes = exchange::routes(Arc::new(doors::OfContext(Arc::clone(&context))), exchange.clone());
     let result = tokio::select! {
+        broken = exchange::serve(pods_door, routes) => broken.map(|never| match never {}).map_err(Into::into),
+        broken = doors::watchers(watchers_door, Arc::clone(&context), exchange) => broken,
         () = controller => Err(anyhow!("the controller ended")),
         () = node_reports => Err(anyhow!("the watch of the nodes ended")),
         () = sweep::run(Arc::clone(&context), store, wake) => Err(anyhow!("the sweep ended")),
@@ -153,6 +169,16 @@ async fn work(options: Options, lease_transitions: u64, master: [u8; 32]) -> Res
     };
     ends.stop.send_replace(true);
     result
+}
+
+/// Hears what the pods of jobs say.
+fn exchange_desk(context: Arc<OnceLock<Weak<Context>>>) -> exchange::Desk {
+    exchange::Desk::new(move |uid, _| {
+        let Some(context) = context.get().and_then(Weak::upgrade) else { return };
+        if let Some((run, _)) = context.leads(uid) {
+            context.desk.hear(&run);
+        }
+    })
 }
 
 type Opened = (Engine<Pods>, Channels, Desk);

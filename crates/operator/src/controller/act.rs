@@ -9,7 +9,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::events::EventType;
 use serde_json::{Value, json};
 
-use super::{Context, Fault};
+use super::{Context, Fault, count};
 use crate::crd::ElasticJob;
 use crate::job::{JobSpec, Kept};
 use crate::manifest::{Template, secret_name};
@@ -38,6 +38,7 @@ pub(super) async fn carry_out(
                     status["restarts"] = json!({"resize": resizes_of(job) + 1});
                 }
                 patch_status(job, spec, status, SCHEDULER, context).await?;
+                count(&context.counters.allocations, 1);
                 let (from, to) = (observed.allocation.workers, allocation.workers);
                 let note =
                     format!("from {from} to {to} workers: {}", nonempty(reason, "the policy decided so"));
@@ -46,6 +47,7 @@ pub(super) async fn carry_out(
             }
             Action::Create(pod) => create(job, spec, pod, context).await?,
             Action::Delete { pod, grace_s, why } => {
+                count(&context.counters.deletes, 1);
                 delete(&pods, observed_uid(pod, context), pod, *grace_s).await?;
                 context.event(job, EventType::Normal, "PodLeaves", &format!("{pod}: {why}")).await;
             }
@@ -58,6 +60,7 @@ pub(super) async fn carry_out(
                 }
                 let status = json!({"restarts": Kept::restarts(&restarts)});
                 patch_status(job, spec, status, CONTROLLER, context).await?;
+                count(&context.counters.deletes, 1);
                 delete(&pods, observed_uid(pod, context), pod, 0).await?;
                 let type_ = if *is_fault { EventType::Warning } else { EventType::Normal };
                 context.event(job, type_, "PodLost", what).await;
@@ -113,6 +116,7 @@ pub(super) async fn patch_status_of(
 ) -> Result<(), Fault> {
     let patch = json!({"metadata": {"resourceVersion": job.resource_version()}, "status": status});
     let parameters = PatchParams { field_manager: Some(manager.into()), ..PatchParams::default() };
+    count(&context.counters.patches, 1);
     let written = context.api(namespace).patch_status(name, &parameters, &Patch::Merge(&patch)).await?;
     context.edit(uid, |known| known.written = Some(Arc::new(written)));
     Ok(())
@@ -143,6 +147,7 @@ async fn create(job: &ElasticJob, spec: &JobSpec, pod: &NewPod, context: &Contex
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Pod"));
     let api: Api<DynamicObject> = Api::namespaced_with(context.client.clone(), &spec.namespace, &kind);
     let object: DynamicObject = serde_json::from_value(manifest).map_err(kube::Error::SerdeError)?;
+    count(&context.counters.creates, 1);
     match api.create(&PostParams::default(), &object).await {
         // It was asked for before; or a job of the same name that was removed still has a pod of this name.
         Err(kube::Error::Api(status)) if status.code == 409 => {
@@ -193,7 +198,7 @@ async fn ensure_secret(spec: &JobSpec, context: &Context) -> Result<(), Fault> {
     if context.edit(&spec.uid, |known| known.has_secret) {
         return Ok(());
     }
-    let token = crate::token::of_job(&context.master, &spec.uid);
+    let token = crate::exchange::token_of(&context.master, &spec.uid).to_text();
     let job = serde_json::to_string(&*spec.job).map_err(kube::Error::SerdeError)?;
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "immutable": true,

@@ -1,0 +1,109 @@
+//! Where others come in: the pods of jobs, and those who watch the operator.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use axum::Router;
+use axum::http::StatusCode;
+use axum::routing::get;
+use bellwether_runtime::run_dir::RunDir;
+use bellwether_serve::snapshot::Phase;
+use tokio::net::TcpListener;
+
+use crate::controller::{Context, PodsWish};
+use crate::exchange::{self, Counts, Exchange, JobSide, Member, Wish};
+
+/// What the exchange has to know of jobs.
+pub(super) struct OfContext(pub(super) Arc<Context>);
+
+impl Exchange for OfContext {
+    fn lookup(&self, uid: &str) -> Option<JobSide> {
+        let context = &self.0;
+        let (run, coordinator) = context.leads(uid)?;
+        let folder = context.desk.folder(&run)?;
+        let token = exchange::token_of(&context.master, uid);
+        Some(JobSide { token, run: RunDir::at(folder), coordinator })
+    }
+}
+
+/// What the pods of a job are told, in the words of the exchange.
+pub(super) fn told(wish: &PodsWish) -> Wish {
+    let member = |(rank, address): (&u32, &std::net::IpAddr)| Member { rank: *rank, address: *address };
+    Wish {
+        version: 0,
+        stop: wish.stop,
+        coordinator: wish.coordinator,
+        generation: wish.generation,
+        members: wish.members.iter().map(member).collect(),
+        report_ended: wish.has_ended,
+    }
+}
+
+/// Listens at an address.
+pub(super) async fn listen(address: SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| format!("{address} cannot be used"))
+}
+
+/// Answers those who watch the operator, until it ends.
+pub(super) async fn watchers(listener: TcpListener, context: Arc<Context>, desk: exchange::Desk) -> Result<()> {
+    let of_metrics = Arc::clone(&context);
+    let routes = Router::new()
+        .route("/healthz", get(async || "ok"))
+        .route("/readyz", get(move || ready(Arc::clone(&context))))
+        .route("/metrics", get(async move || metrics(&of_metrics, desk.counts())));
+    axum::serve(listener, routes).await.context("the port for metrics broke")
+}
+
+async fn ready(context: Arc<Context>) -> (StatusCode, &'static str) {
+    match context.is_ready() {
+        true => (StatusCode::OK, "leads"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "does not know all nodes and pods yet"),
+    }
+}
+
+/// In Prometheus' format.
+fn metrics(context: &Context, counts: Counts) -> String {
+    let mut text = String::new();
+    let mut family = |name: &str, kind: &str, help: &str, values: &[(String, f64)]| {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        for (labels, value) in values {
+            let _ = writeln!(text, "{name}{labels} {value}");
+        }
+    };
+    let snapshot = context.engine.now();
+    let cluster = &snapshot.cluster;
+    let of_phase = |phase: Phase| {
+        let jobs = cluster.jobs.get(&phase).copied().unwrap_or(0);
+        (format!("{{state=\"{}\"}}", phase.name()), jobs as f64)
+    };
+    let jobs: Vec<(String, f64)> = Phase::ALL.into_iter().map(of_phase).collect();
+    family("bellwether_operator_jobs", "gauge", "Jobs by state.", &jobs);
+    let slots = [("{use=\"all\"}".into(), f64::from(cluster.slots)), ("{use=\"free\"}".into(), f64::from(cluster.free))];
+    family("bellwether_operator_slots", "gauge", "Slots of all nodes, and those that are free.", &slots);
+    let counted = context.counted();
+    let plain = |value: u64| [(String::new(), value as f64)];
+    family("bellwether_operator_reconciles_total", "counter", "Looks at jobs.", &plain(counted.reconciles));
+    family("bellwether_operator_faults_total", "counter", "Looks at jobs that failed.", &plain(counted.faults));
+    let seconds = [(String::new(), counted.reconcile_us as f64 * 1e-6)];
+    family("bellwether_operator_reconcile_seconds_total", "counter", "Time of all looks at jobs.", &seconds);
+    let calls: Vec<(String, f64)> =
+        counted.calls().into_iter().map(|(verb, calls)| (format!("{{verb=\"{verb}\"}}"), calls as f64)).collect();
+    family("bellwether_operator_api_calls_total", "counter", "Writes to Kubernetes' API.", &calls);
+    family("bellwether_operator_resizes_total", "counter", "Allocations that were written.", &plain(counted.allocations));
+    let asked = [
+        ("copied", counts.copied),
+        ("polls", counts.polls),
+        ("reports", counts.reports),
+        ("restored", counts.restored),
+        ("unsigned", counts.unsigned),
+        ("malformed", counts.malformed),
+        ("replaced", counts.replaced),
+    ];
+    let asked: Vec<(String, f64)> =
+        asked.into_iter().map(|(what, count)| (format!("{{what=\"{what}\"}}"), count as f64)).collect();
+    family("bellwether_operator_pod_requests_total", "counter", "Requests of pods.", &asked);
+    text
+}
