@@ -227,6 +227,7 @@ fn is_needed(event: &Event) -> bool {
     matches!(
         event,
         Event::CoordinatorStarted { .. }
+            | Event::Restored { .. }
             | Event::TaskKnown { .. }
             | Event::Membership { .. }
             | Event::Committed { .. }

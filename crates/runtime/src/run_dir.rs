@@ -41,6 +41,7 @@ use crate::journal::{self, Reader, RunHistory};
 use crate::private;
 
 mod cluster_jobs;
+mod copy;
 mod error;
 pub(crate) mod leftovers;
 mod lock;
@@ -51,6 +52,7 @@ mod ticket;
 mod words;
 
 pub use cluster_jobs::{ClusterJobs, random_key};
+pub use copy::{Restoration, RunFile};
 pub use error::RunDirError;
 pub use log::{RunLog, RunWord};
 pub use state_dir::StateDir;
@@ -144,7 +146,15 @@ impl RunDir {
 
     fn make_token(&self, plain: bool) -> Result<(), RunDirError> {
         let token = Token::random().map_err(RunDirError::Random)?;
-        let token = if plain { token.with_cipher(Cipher::Unencrypted) } else { token };
+        self.take_token(&if plain { token.with_cipher(Cipher::Unencrypted) } else { token })
+    }
+
+    /// Puts this token in the place of the run's own: its workers have it from elsewhere.
+    ///
+    /// # Errors
+    ///
+    /// Returns the file system's error.
+    pub fn take_token(&self, token: &Token) -> Result<(), RunDirError> {
         write_whole(&self.token_file(), format!("{}\n", token.to_text()).as_bytes())
     }
 

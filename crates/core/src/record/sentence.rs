@@ -96,6 +96,9 @@ impl Event {
                     "steps {first}…{last} are in the checkpoint, and no line of the journal tells of them"
                 )
             }
+            Event::Restored { bytes } => {
+                format!("the run's folder was lost; its journal is restored from a copy of {bytes} bytes")
+            }
             Event::Cluster { message } => message.clone(),
             Event::Warning { message } => format!("warning: {message}"),
             Event::Refused { peer, reason } => format!("refused {peer}: {reason}"),

@@ -27,6 +27,16 @@ impl Token {
         Ok(Token { secret, cipher: Cipher::fastest() })
     }
 
+    /// The token with this secret, which has to be as good as a random one, and this cipher.
+    pub fn of_secret(secret: [u8; 32], cipher: Cipher) -> Token {
+        Token { secret, cipher }
+    }
+
+    /// A key for another purpose than a run's connections: it follows from the secret, and the secret not from it.
+    pub fn key_for(&self, purpose: &str) -> [u8; 32] {
+        blake3::derive_key(purpose, &self.secret)
+    }
+
     /// The same secret with this cipher; for the channel it is another token.
     #[must_use]
     pub fn with_cipher(self, cipher: Cipher) -> Token {

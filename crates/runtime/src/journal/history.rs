@@ -16,7 +16,7 @@ use crate::membership::coordinator::Resumed;
 /// More memberships than one coordinator proposes between two that begin.
 const PROPOSALS_MAX: u64 = 1000;
 
-/// More workers than lines that cannot be read have named.
+/// More workers than lines that cannot be read, or are missing, have named.
 const NUMBERS_SKIPPED: u64 = 1000;
 
 /// Checkpoints that are remembered: a run goes back to one of the last, if to any.
@@ -223,6 +223,11 @@ impl RunHistory {
                 resumed.last_worker = resumed.last_worker.max(*number);
                 // A worker that joined by hand may be on another machine, and is not ours to end.
                 self.processes.entry(*number).and_modify(|known| *known = *process);
+            }
+            Event::Restored { .. } => {
+                // Lines that are missing may have given numbers away, too.
+                resumed.epoch += PROPOSALS_MAX;
+                resumed.last_worker += NUMBERS_SKIPPED;
             }
             Event::Quarantined { worker, .. } => drop(resumed.quarantined.insert(*worker)),
             Event::Ended { .. } => resumed.active.clear(),

@@ -5,6 +5,8 @@ use std::io::{ErrorKind, Result};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 
+use bellwether_core::job::WorkerRange;
+use bellwether_core::units::Seconds;
 use bellwether_runtime::run_dir::RunDir;
 
 use super::kill;
@@ -17,12 +19,16 @@ use super::kill;
 pub struct Resume {
     /// The run.
     pub run: RunDir,
-    /// Number of workers, instead of the job's.
-    pub workers: Option<u32>,
+    /// Numbers of workers, instead of the job's.
+    pub workers: Option<WorkerRange>,
     /// The part of their speed at which all workers compute; all of it if absent.
     pub speed: Option<f64>,
     /// Where the process listens, instead of where the workers look for it.
     pub listen: Option<SocketAddr>,
+    /// Whether all workers join by hand.
+    pub no_spawn: bool,
+    /// How long committed steps that only lost workers hold wait for these, instead of the usual time.
+    pub grace: Option<Seconds>,
     /// Whether a daemon starts it, whose job the run is.
     pub served: bool,
 }
@@ -30,7 +36,8 @@ pub struct Resume {
 impl Resume {
     /// As the run was.
     pub fn of(run: &RunDir) -> Resume {
-        Resume { run: run.clone(), workers: None, speed: None, listen: None, served: false }
+        let (workers, speed, listen, grace) = (None, None, None, None);
+        Resume { run: run.clone(), workers, speed, listen, no_spawn: false, grace, served: false }
     }
 
     /// The arguments of the program.
@@ -40,7 +47,7 @@ impl Resume {
     /// Returns an error if the working directory is needed and is gone.
     pub fn arguments(&self) -> Result<Vec<OsString>> {
         // Without `..`: an option that is added is written here, too.
-        let Resume { run, workers, speed, listen, served } = self;
+        let Resume { run, workers, speed, listen, no_spawn, grace, served } = self;
         let path = std::path::absolute(&run.path)?;
         let mut resume = OsString::from("--resume=");
         resume.push(path.file_name().unwrap_or_default());
@@ -50,6 +57,8 @@ impl Resume {
         arguments.extend(workers.map(|workers| format!("--workers={workers}").into()));
         arguments.extend(speed.map(|speed| format!("--speed={speed}").into()));
         arguments.extend(listen.map(|address| format!("--listen={address}").into()));
+        arguments.extend(no_spawn.then(|| "--no-spawn".into()));
+        arguments.extend(grace.map(|grace| format!("--grace={grace}").into()));
         arguments.extend(served.then(|| "--served".into()));
         Ok(arguments)
     }

@@ -190,9 +190,11 @@ mod tests {
         let listen = "10.0.0.1:7000".parse().expect("an address");
         let told = Resume {
             run: RunDir::at(folder.join("mnist-1")),
-            workers: Some(3),
+            workers: Some((2..=3).into()),
             speed: Some(0.5),
             listen: Some(listen),
+            no_spawn: false,
+            grace: Some(Seconds::new(1.5)),
             served: true,
         };
         // Its first word is the verb, which stands where a parser expects its program.
@@ -201,12 +203,16 @@ mod tests {
                 .expect("it is written for us")
                 .run
         };
-        let RunArguments { resume, workers, speed, listen: at, served, state, .. } = read(&told);
+        let RunArguments { resume, workers, speed, listen: at, served, grace, state, .. } = read(&told);
         assert_eq!((resume.as_deref(), state.state_dir.as_deref()), (Some("mnist-1"), Some(folder)));
-        assert_eq!(workers, Some(WorkerRange { min: 3, max: 3 }));
+        assert_eq!(workers, Some(WorkerRange { min: 2, max: 3 }));
+        assert_eq!(grace, Seconds::new(1.5));
         assert_eq!((speed.map(|speed| speed.speed), at, served), (Some(0.5), Some(listen), true));
         assert_eq!(state.format, crate::options::Format::Json);
         let plain = read(&Resume::of(&told.run));
         assert!(plain.workers.is_none() && plain.speed.is_none() && plain.listen.is_none() && !plain.served);
+        // Speeds are told to workers that are started.
+        let by_hand = read(&Resume { no_spawn: true, ..Resume::of(&told.run) });
+        assert!(by_hand.no_spawn && !plain.no_spawn && by_hand.grace == plain.grace);
     }
 }

@@ -109,7 +109,10 @@ impl Coordinator {
         });
         // One that fills an open place is one of those wanted; one more raises their number.
         let spare = self.workers.len() >= self.wanted as usize;
-        if self.by_hand.remove(&worker) && spare && self.wanted < self.config.max_workers {
+        // Where none is started here, those who come back to a new coordinator had joined by hand, too.
+        let came_back = !self.config.spawns && held.is_some() && known.is_none();
+        let by_hand = self.by_hand.remove(&worker) || came_back;
+        if by_hand && spare && self.wanted < self.config.max_workers {
             self.want(self.wanted + 1);
         }
         // Only a coordinator that has no members yet can use a state it did not follow; a member that was away for a

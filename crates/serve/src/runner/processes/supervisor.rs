@@ -235,7 +235,7 @@ impl<'s> Attempt<'s> {
     fn launch(&mut self) -> Startup {
         self.follow.pass_over_steps();
         let how = Resume {
-            workers: Some(self.wish.workers),
+            workers: Some((self.wish.workers..=self.wish.workers).into()),
             speed: Some(self.wish.speed).filter(|speed| *speed < 1.0),
             served: true,
             ..Resume::of(self.process.run())
