@@ -7,6 +7,9 @@ mod build;
 mod certificates;
 mod client;
 mod control_plane;
+mod image;
+mod machine;
+mod node;
 mod patches;
 mod processes;
 mod recipe;
@@ -32,6 +35,14 @@ const VARIABLE: &str = "BELLWETHER_TEST_KUBECONFIG";
 /// How long a build may take: thrice what it takes on two processors that have other work.
 const BUILD: Duration = Duration::from_secs(20 * 60);
 
+/// What a cluster is for.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// The tests bring nodes of their own, which run nothing.
+    ControlPlane(Pace),
+    WithNode,
+}
+
 /// A cluster that goes down when it is dropped.
 pub(crate) struct Cluster {
     folder: PathBuf,
@@ -42,16 +53,18 @@ pub(crate) struct Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        down(&self.folder);
+        if let Err(error) = down(&self.folder) {
+            println!("{error:#}");
+        }
     }
 }
 
 impl Cluster {
     /// A cluster in the folder for tests, in place of one that may be there.
-    fn start(programs: &Programs, pace: Pace) -> Result<Cluster> {
+    fn start(programs: &Programs, kind: Kind) -> Result<Cluster> {
         let folder = folder();
         let lock = lock(&folder)?;
-        let client = up(&folder, programs, pace)?;
+        let client = up(&folder, programs, kind)?;
         Ok(Cluster { folder, client, _lock: lock })
     }
 
@@ -66,21 +79,32 @@ pub(crate) fn run(verb: &str, all: bool, node: bool) -> Result<bool> {
     let folder = folder();
     match verb {
         "up" => {
+            if node {
+                need_node()?;
+            }
             let programs = Programs::find_or_build(node, Instant::now() + BUILD)?;
             let _lock = lock(&folder)?;
             let start = Instant::now();
-            up(&folder, &programs, Pace::Quick)?;
+            up(&folder, &programs, if node { Kind::WithNode } else { Kind::ControlPlane(Pace::Quick) })?;
             println!("a control plane is up after {:.1} s; this finds it:", start.elapsed().as_secs_f64());
             println!("export KUBECONFIG={}", control_plane::kubeconfig(&folder, "admin").display());
             Ok(true)
         }
         "down" => {
             let _lock = lock(&folder)?;
-            down(&folder);
+            down(&folder)?;
             Ok(true)
         }
         "test" => stages::run(all),
         other => bail!("cannot understand `kubernetes {other}`: it is up, test or down"),
+    }
+}
+
+/// What a node needs, or why there can be none.
+fn need_node() -> Result<()> {
+    match machine::objection() {
+        Some(why) => bail!("no node can run here: {why}"),
+        None => node::need(),
     }
 }
 
@@ -98,18 +122,42 @@ fn lock(folder: &Path) -> Result<File> {
     }
 }
 
-fn up(folder: &Path, programs: &Programs, pace: Pace) -> Result<Client> {
-    down(folder);
+fn up(folder: &Path, programs: &Programs, kind: Kind) -> Result<Client> {
+    down(folder)?;
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     // It holds keys.
     fs::set_permissions(folder, Permissions::from_mode(0o700))?;
-    certificates::make(folder, ("node1", "10.123.0.1"))?;
+    certificates::make(folder, (machine::NODE, machine::ADDRESS))?;
+    let started = match kind {
+        Kind::ControlPlane(pace) => control_plane::start(folder, programs, pace, "127.0.0.1"),
+        Kind::WithNode => up_with_node(folder, programs),
+    };
     // Its logs stay.
-    control_plane::start(folder, programs, pace).inspect_err(|_| processes::end_all(folder))
+    started.inspect_err(|_| {
+        let _ = end(folder);
+    })
+}
+
+/// Pods reach the API server at the node's address.
+fn up_with_node(folder: &Path, programs: &Programs) -> Result<Client> {
+    machine::change(folder)?;
+    let client = control_plane::start(folder, programs, Pace::Quick, machine::ADDRESS)?;
+    node::start(folder, programs, &client)?;
+    Ok(client)
+}
+
+/// Ends what was started in this folder, and puts back what a node changed.
+fn end(folder: &Path) -> Result<()> {
+    // The API server takes its time where its address has gone before it.
+    processes::end_all(folder);
+    machine::restore(folder)
 }
 
 /// Ends what was started in this folder, and removes it.
-fn down(folder: &Path) {
-    processes::end_all(folder);
-    let _ = fs::remove_dir_all(folder);
+fn down(folder: &Path) -> Result<()> {
+    end(folder)?;
+    if folder.exists() {
+        fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))?;
+    }
+    Ok(())
 }

@@ -36,13 +36,16 @@ pub(crate) fn make(folder: &Path, node: (&str, &str)) -> Result<()> {
     )?;
     let (name, address) = node;
     let subject_of_node = format!("/O=system:nodes/CN=system:node:{name}");
+    let hosts_of_server = format!(
+        "DNS:localhost,DNS:kubernetes,DNS:kubernetes.default.svc,IP:127.0.0.1,IP:10.96.0.1,IP:{address}"
+    );
     let hosts_of_node = format!("DNS:{name},IP:{address}");
     let wanted = [
         Wanted {
             name: "apiserver",
             subject: "/CN=kube-apiserver",
             usage: "serverAuth",
-            hosts: "DNS:localhost,DNS:kubernetes,DNS:kubernetes.default.svc,IP:127.0.0.1,IP:10.96.0.1",
+            hosts: &hosts_of_server,
         },
         client("admin", "/O=system:masters/CN=admin"),
         client("controller-manager", "/CN=system:kube-controller-manager"),

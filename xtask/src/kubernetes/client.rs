@@ -31,7 +31,9 @@ impl Answer {
     /// The object in it, if the request was granted.
     pub(crate) fn granted(&self) -> Result<Value> {
         if !(200..300).contains(&self.status) {
-            bail!("the API server answered {}: {}", self.status, self.text.trim());
+            let said = serde_json::from_str::<Value>(&self.text).unwrap_or_default();
+            let message = said["message"].as_str().unwrap_or(&self.text);
+            bail!("the API server answered {}: {}", self.status, message.trim());
         }
         serde_json::from_str(&self.text).context("the API server answered something other than JSON")
     }

@@ -1,4 +1,4 @@
-//! The processes of a cluster without nodes: etcd, API server, controller manager and scheduler, all on 127.0.0.1.
+//! The processes of a cluster without nodes: etcd, API server, controller manager and scheduler, all on this machine.
 
 use std::fs;
 use std::net::TcpListener;
@@ -43,14 +43,14 @@ impl Pace {
 
 /// Starts everything in `folder`, which holds certificates, and waits until pods may be created. Its client may do
 /// everything.
-pub(crate) fn start(folder: &Path, programs: &Programs, pace: Pace) -> Result<Client> {
-    let server = match start_server(folder, programs) {
+pub(crate) fn start(folder: &Path, programs: &Programs, pace: Pace, address: &str) -> Result<Client> {
+    let server = match start_server(folder, programs, address) {
         Ok(server) => server,
         // A port may have gone to another program since it was free.
         Err(error) => {
             println!("the API server did not start, once more: {error:#}");
             processes::end(folder, &PROCESSES);
-            start_server(folder, programs)?
+            start_server(folder, programs, address)?
         }
     };
     for name in ["admin", "controller-manager", "scheduler", "kubelet"] {
@@ -64,6 +64,8 @@ pub(crate) fn start(folder: &Path, programs: &Programs, pace: Pace) -> Result<Cl
     manager.push(file("service-account-private-key-file", &key(folder, "service-accounts")));
     manager.push(file("root-ca-file", &certificate(folder, "ca")));
     manager.push("--use-service-account-credentials=true".to_owned());
+    // Otherwise it makes a folder outside.
+    manager.push(file("flex-volume-plugin-dir", &folder.join("plugins")));
     manager.extend(pace.arguments().map(str::to_owned));
     // By default one lost node in ten seconds loses its pods, and none does where most of a small cluster is lost.
     manager.extend(
@@ -84,7 +86,7 @@ pub(crate) fn start(folder: &Path, programs: &Programs, pace: Pace) -> Result<Cl
 }
 
 /// etcd and the API server; returns its URL.
-fn start_server(folder: &Path, programs: &Programs) -> Result<String> {
+fn start_server(folder: &Path, programs: &Programs, address: &str) -> Result<String> {
     let ports = free_ports(3)?;
     let url = |port: u16| format!("http://127.0.0.1:{port}");
     let (clients, peers) = (url(ports[0]), url(ports[1]));
@@ -96,6 +98,7 @@ fn start_server(folder: &Path, programs: &Programs) -> Result<String> {
     etcd.push(format!("--initial-cluster=etcd={peers}"));
     processes::start(folder, "etcd", &programs.path("etcd"), &etcd)?;
     let mut server = vec![format!("--etcd-servers={clients}"), format!("--secure-port={}", ports[2])];
+    server.extend(["bind", "advertise"].map(|verb| format!("--{verb}-address={address}")));
     server.extend(SERVER.map(str::to_owned));
     server.extend([
         file("tls-cert-file", &certificate(folder, "apiserver")),
@@ -108,15 +111,13 @@ fn start_server(folder: &Path, programs: &Programs) -> Result<String> {
         file("kubelet-certificate-authority", &certificate(folder, "ca")),
     ]);
     processes::start(folder, "kube-apiserver", &programs.path("kube-apiserver"), &server)?;
-    let server = format!("https://127.0.0.1:{}", ports[2]);
+    let server = format!("https://{address}:{}", ports[2]);
     wait_for(folder, &Client::new(folder, &server), "/readyz", &PROCESSES[..2])?;
     Ok(server)
 }
 
 /// Its flags that no folder and no port is part of.
-const SERVER: [&str; 14] = [
-    "--bind-address=127.0.0.1",
-    "--advertise-address=127.0.0.1",
+const SERVER: [&str; 12] = [
     "--endpoint-reconciler-type=none",
     "--service-account-issuer=https://kubernetes.default.svc",
     "--service-cluster-ip-range=10.96.0.0/16",

@@ -11,7 +11,7 @@ use super::processes;
 const GROUP: &str = "bench.bellwether.test";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// Updates of one resource. Without the change, the server did not live to the second.
+/// Updates of one resource. Without the change, the first that touches its kind fails.
 const UPDATES: u64 = 20;
 
 /// How long a kind may take to be served once it is defined; on an idle machine it takes 20 ms.

@@ -105,6 +105,11 @@ pub(crate) fn is_alive(folder: &Path, name: &str) -> bool {
     Process::recorded(&record(folder, name)).is_some_and(Process::is_alive)
 }
 
+/// The number of the process `name` of `folder`.
+pub(crate) fn pid(folder: &Path, name: &str) -> Option<u32> {
+    Process::recorded(&record(folder, name)).map(|process| process.pid)
+}
+
 /// The end of what it wrote.
 pub(crate) fn last_words(folder: &Path, name: &str) -> String {
     let text = fs::read_to_string(log(folder, name)).unwrap_or_default();
@@ -134,6 +139,16 @@ pub(crate) fn end_all(folder: &Path) {
         .filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".pid")?.to_owned()))
         .collect();
     end(folder, &names.iter().map(String::as_str).collect::<Vec<_>>());
+}
+
+/// Kills all processes whose command line is so: of those that were not started here, which no file records.
+pub(crate) fn kill_where(is_so: impl Fn(&[&str]) -> bool) {
+    for process in running().iter().map(|stat| stat.process) {
+        let line = fs::read_to_string(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
+        if is_so(&line.split('\0').collect::<Vec<_>>()) {
+            process.signal("-KILL");
+        }
+    }
 }
 
 /// Looks again and again until `is_so`; `false` when `patience` ends before.
@@ -169,9 +184,7 @@ pub(crate) fn within(command: &mut Command, deadline: Instant) -> Result<ExitSta
 
 /// A process and its descendants, from the eldest on.
 fn family(eldest: u32) -> Vec<Process> {
-    let numbers = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let stats: Vec<Stat> =
-        numbers.filter_map(|entry| Stat::of(entry.file_name().to_str()?.parse().ok()?)).collect();
+    let stats = running();
     let mut family: Vec<Process> =
         stats.iter().map(|stat| stat.process).filter(|process| process.pid == eldest).collect();
     let mut index = 0;
@@ -180,6 +193,12 @@ fn family(eldest: u32) -> Vec<Process> {
         index += 1;
     }
     family
+}
+
+/// All processes of this machine.
+fn running() -> Vec<Stat> {
+    let numbers = fs::read_dir("/proc").into_iter().flatten().flatten();
+    numbers.filter_map(|entry| Stat::of(entry.file_name().to_str()?.parse().ok()?)).collect()
 }
 
 /// The processor time of all ended children of this process.

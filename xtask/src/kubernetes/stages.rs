@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::build::Programs;
 use super::control_plane::Pace;
-use super::{BUILD, Cluster, VARIABLE, patches, processes};
+use super::{BUILD, Cluster, Kind, VARIABLE, patches, processes};
 use crate::tree;
 
 /// Where the operator and its tests are.
@@ -115,7 +115,7 @@ fn with_servers(report: &mut Report, tests: &[Test], all: bool) {
     let (mut programs, mut cluster) = (None, None);
     let is_built = report.stage("B: servers", || {
         let found = Programs::find_or_build(all, Instant::now() + BUILD)?;
-        let started = Cluster::start(&found, Pace::Quick)?;
+        let started = Cluster::start(&found, Kind::ControlPlane(Pace::Quick))?;
         patches::check(&started.client)?;
         (programs, cluster) = (Some(found), Some(started));
         Ok(Outcome::Passed)
@@ -128,7 +128,7 @@ fn with_servers(report: &mut Report, tests: &[Test], all: bool) {
     drop(cluster);
     if all {
         report.stage("D: scale", || {
-            let cluster = Cluster::start(&programs, Pace::Patient)?;
+            let cluster = Cluster::start(&programs, Kind::ControlPlane(Pace::Patient))?;
             run_test(tests, "scale", extra, Some(cluster.variable()))
         });
     }
