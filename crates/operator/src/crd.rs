@@ -10,7 +10,14 @@ fn any(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
 }
 
 #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[kube(group = "train.bellwether.dev", version = "v1alpha1", kind = "ElasticJob", namespaced, status = "ElasticJobStatus", shortname = "ej")]
+#[kube(
+    group = "train.bellwether.dev",
+    version = "v1alpha1",
+    kind = "ElasticJob",
+    namespaced,
+    status = "ElasticJobStatus",
+    shortname = "ej"
+)]
 #[serde(rename_all = "camelCase")]
 pub struct ElasticJobSpec {
     #[schemars(schema_with = "any")]

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use bellwether_operator::nodes::SlotRule;
 use bellwether_operator::operator::{self, Options};
+use bellwether_operator::pod::{self, PodCommand};
 use clap::{Args, Parser, Subcommand};
 
 /// Trains elastic jobs on Kubernetes
@@ -26,6 +27,9 @@ enum Verb {
     Crd(CrdArguments),
     /// Look after the elastic jobs of a cluster
     Run(Box<RunArguments>),
+    /// Do a pod's work; only the operator's own pods need it
+    #[command(subcommand)]
+    Pod(PodCommand),
 }
 
 #[derive(Debug, Args)]
@@ -50,8 +54,12 @@ struct RunArguments {
     #[arg(long, env = "BELLWETHER_IMAGE", default_value = "bellwether:latest")]
     image: String,
     /// Where pods reach this operator
-    #[arg(long, value_name = "URL", env = "BELLWETHER_URL",
-          default_value = "http://bellwether-operator.bellwether-system.svc:8080")]
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "BELLWETHER_URL",
+        default_value = "http://bellwether-operator.bellwether-system.svc:8080"
+    )]
     url: String,
     /// Address on which pods reach it
     #[arg(long, value_name = "HOST:PORT", default_value = "0.0.0.0:8080")]
@@ -92,8 +100,9 @@ fn dispatch(verb: Verb) -> Result<ExitCode> {
             print!("{}", bellwether_operator::crd::crds(!without_rules));
             Ok(ExitCode::SUCCESS)
         }
+        Verb::Pod(command) => Ok(pod::run(&command)),
         Verb::Run(arguments) => {
-            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.context("no event loop")?.block_on(run(*arguments))?;
             Ok(ExitCode::SUCCESS)
         }

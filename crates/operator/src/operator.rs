@@ -84,24 +84,30 @@ pub struct Options {
 /// Returns why it ended: a Lease that is lost, an engine that broke, an API that refuses what it needs.
 pub async fn run(options: Options) -> Result<()> {
     let leases: Api<Lease> = Api::namespaced(options.client.clone(), &options.namespace);
-    let held = lease::acquire(leases, LEASE, &options.identity).await?;
+    let lead = doors::Lead::default();
+    let door = doors::listen(options.listen_metrics).await?;
+    let mut watchers = std::pin::pin!(doors::watchers(door, Arc::clone(&lead)));
+    let held = tokio::select! {
+        broken = &mut watchers => return broken,
+        held = lease::acquire(leases, LEASE, &options.identity) => held?,
+    };
     let transitions = held.transitions();
     (options.log)(&format!("leads as number {transitions}"));
     let master = master_key(&options.client, &options.namespace).await?;
-    let work = work(options, transitions, master);
+    let work = work(options, transitions, master, Arc::clone(&lead));
     tokio::select! {
+        broken = &mut watchers => broken,
         lost = held.keep() => lost.map(|never| match never {}),
         ended = work => ended,
     }
 }
 
-async fn work(options: Options, lease_transitions: u64, master: [u8; 32]) -> Result<()> {
+async fn work(options: Options, lease_transitions: u64, master: [u8; 32], lead: doors::Lead) -> Result<()> {
     let Options { client, folder, log, .. } = options;
     let (wake, woken) = broadcast::channel(1 << 16);
     let (engine, ends, desk) = open_engine(&folder, options.policy, wake.clone(), Arc::clone(&log))?;
     let (nodes, pods) = (watch::nodes(&client, &log), watch::pods(&client, &log));
-    let (pods_door, watchers_door) =
-        (doors::listen(options.listen).await?, doors::listen(options.listen_metrics).await?);
+    let pods_door = doors::listen(options.listen).await?;
     let known: Arc<OnceLock<Weak<Context>>> = Arc::default();
     let exchange = exchange_desk(Arc::clone(&known));
     let of_pods = exchange.clone();
@@ -111,7 +117,9 @@ async fn work(options: Options, lease_transitions: u64, master: [u8; 32]) -> Res
         client: client.clone(),
         engine: ends.engine.clone(),
         desk,
-        tell_pods: Box::new(move |uid, wish| drop(of_pods.set_wish(uid, doors::told(&wish)))),
+        tell_pods: Box::new(move |uid, wish| {
+            of_pods.set_wish(uid, doors::told(&wish));
+        }),
         pods: pods.store.clone(),
         nodes: nodes.store.clone(),
         slots: options.slots.clone(),
@@ -154,10 +162,11 @@ async fn work(options: Options, lease_transitions: u64, master: [u8; 32]) -> Res
         .name("engine".into())
         .spawn(move || drop(ended.send(engine.run())))
         .context("no thread can be started")?;
-    let routes = exchange::routes(Arc::new(doors::OfContext(Arc::clone(&context))), exchange.clone());
+    // Nothing was there before: this is called once.
+    let _ = lead.set((Arc::clone(&context), exchange.clone()));
+    let routes = exchange::routes(Arc::new(doors::OfContext(Arc::clone(&context))), exchange);
     let result = tokio::select! {
         broken = exchange::serve(pods_door, routes) => broken.map(|never| match never {}).map_err(Into::into),
-        broken = doors::watchers(watchers_door, Arc::clone(&context), exchange) => broken,
         () = controller => Err(anyhow!("the controller ended")),
         () = node_reports => Err(anyhow!("the watch of the nodes ended")),
         () = sweep::run(Arc::clone(&context), store, wake) => Err(anyhow!("the sweep ended")),

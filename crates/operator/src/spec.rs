@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use bellwether_core::job::{Job, WorkerRange};
 use kube::ResourceExt;
 
-
 use crate::crd::ElasticJob;
 use crate::job::JobSpec;
 use crate::observe::seconds;
@@ -70,4 +69,3 @@ pub fn of(job: &ElasticJob) -> Result<Option<JobSpec>, String> {
         pattern: None,
     }))
 }
-

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context as _, Result};
 use axum::Router;
@@ -13,7 +13,7 @@ use bellwether_serve::snapshot::Phase;
 use tokio::net::TcpListener;
 
 use crate::controller::{Context, PodsWish};
-use crate::exchange::{self, Counts, Exchange, JobSide, Member, Wish};
+use crate::exchange::{self, Exchange, JobSide, Member, Wish};
 
 /// What the exchange has to know of jobs.
 pub(super) struct OfContext(pub(super) Arc<Context>);
@@ -46,25 +46,30 @@ pub(super) async fn listen(address: SocketAddr) -> Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| format!("{address} cannot be used"))
 }
 
-/// Answers those who watch the operator, until it ends.
-pub(super) async fn watchers(listener: TcpListener, context: Arc<Context>, desk: exchange::Desk) -> Result<()> {
-    let of_metrics = Arc::clone(&context);
+/// What leads, once it does.
+pub(super) type Lead = Arc<OnceLock<(Arc<Context>, exchange::Desk)>>;
+
+/// Answers those who watch the operator, also while it waits for the Lease, until it ends.
+pub(super) async fn watchers(listener: TcpListener, lead: Lead) -> Result<()> {
+    let of_metrics = Arc::clone(&lead);
     let routes = Router::new()
         .route("/healthz", get(async || "ok"))
-        .route("/readyz", get(move || ready(Arc::clone(&context))))
-        .route("/metrics", get(async move || metrics(&of_metrics, desk.counts())));
+        .route("/readyz", get(async move || ready(&lead)))
+        .route("/metrics", get(async move || metrics(&of_metrics)));
     axum::serve(listener, routes).await.context("the port for metrics broke")
 }
 
-async fn ready(context: Arc<Context>) -> (StatusCode, &'static str) {
-    match context.is_ready() {
-        true => (StatusCode::OK, "leads"),
-        false => (StatusCode::SERVICE_UNAVAILABLE, "does not know all nodes and pods yet"),
+fn ready(lead: &Lead) -> (StatusCode, &'static str) {
+    match lead.get() {
+        // It would take over at once.
+        None => (StatusCode::OK, "waits for the Lease"),
+        Some((context, _)) if context.is_ready() => (StatusCode::OK, "leads"),
+        Some(_) => (StatusCode::SERVICE_UNAVAILABLE, "does not know all nodes and pods yet"),
     }
 }
 
 /// In Prometheus' format.
-fn metrics(context: &Context, counts: Counts) -> String {
+fn metrics(lead: &Lead) -> String {
     let mut text = String::new();
     let mut family = |name: &str, kind: &str, help: &str, values: &[(String, f64)]| {
         // Writing to a string does not fail.
@@ -73,7 +78,10 @@ fn metrics(context: &Context, counts: Counts) -> String {
             let _ = writeln!(text, "{name}{labels} {value}");
         }
     };
-    let snapshot = context.engine.now();
+    let leads = [(String::new(), f64::from(u8::from(lead.get().is_some())))];
+    family("bellwether_operator_leads", "gauge", "Whether this one of several operators works.", &leads);
+    let Some((context, desk)) = lead.get() else { return text };
+    let (counts, snapshot) = (desk.counts(), context.engine.now());
     let cluster = &snapshot.cluster;
     let of_phase = |phase: Phase| {
         let jobs = cluster.jobs.get(&phase).copied().unwrap_or(0);
@@ -81,18 +89,34 @@ fn metrics(context: &Context, counts: Counts) -> String {
     };
     let jobs: Vec<(String, f64)> = Phase::ALL.into_iter().map(of_phase).collect();
     family("bellwether_operator_jobs", "gauge", "Jobs by state.", &jobs);
-    let slots = [("{use=\"all\"}".into(), f64::from(cluster.slots)), ("{use=\"free\"}".into(), f64::from(cluster.free))];
+    let slots = [
+        ("{use=\"all\"}".into(), f64::from(cluster.slots)),
+        ("{use=\"free\"}".into(), f64::from(cluster.free)),
+    ];
     family("bellwether_operator_slots", "gauge", "Slots of all nodes, and those that are free.", &slots);
     let counted = context.counted();
     let plain = |value: u64| [(String::new(), value as f64)];
     family("bellwether_operator_reconciles_total", "counter", "Looks at jobs.", &plain(counted.reconciles));
-    family("bellwether_operator_faults_total", "counter", "Looks at jobs that failed.", &plain(counted.faults));
+    family(
+        "bellwether_operator_faults_total",
+        "counter",
+        "Looks at jobs that failed.",
+        &plain(counted.faults),
+    );
     let seconds = [(String::new(), counted.reconcile_us as f64 * 1e-6)];
     family("bellwether_operator_reconcile_seconds_total", "counter", "Time of all looks at jobs.", &seconds);
-    let calls: Vec<(String, f64)> =
-        counted.calls().into_iter().map(|(verb, calls)| (format!("{{verb=\"{verb}\"}}"), calls as f64)).collect();
+    let calls: Vec<(String, f64)> = counted
+        .calls()
+        .into_iter()
+        .map(|(verb, calls)| (format!("{{verb=\"{verb}\"}}"), calls as f64))
+        .collect();
     family("bellwether_operator_api_calls_total", "counter", "Writes to Kubernetes' API.", &calls);
-    family("bellwether_operator_resizes_total", "counter", "Allocations that were written.", &plain(counted.allocations));
+    family(
+        "bellwether_operator_resizes_total",
+        "counter",
+        "Allocations that were written.",
+        &plain(counted.allocations),
+    );
     let asked = [
         ("copied", counts.copied),
         ("polls", counts.polls),

@@ -27,7 +27,7 @@ use tokio::time::sleep;
 const HEARTBEAT: Duration = Duration::from_secs(4);
 
 /// Nodes that are played until this is dropped; then their processes are killed.
-pub struct Kubelet {
+pub(crate) struct Kubelet {
     shared: Arc<Shared>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
 }
@@ -52,7 +52,7 @@ struct Running {
 
 impl Kubelet {
     /// `programs`: by the paths that they have in images, where they are.
-    pub fn start(client: Client, folder: &Path, programs: &[(&str, PathBuf)]) -> Kubelet {
+    pub(crate) fn start(client: Client, folder: &Path, programs: &[(&str, PathBuf)]) -> Kubelet {
         let programs = programs.iter().map(|(path, program)| ((*path).to_owned(), program.clone())).collect();
         let shared = Arc::new(Shared {
             client,
@@ -67,7 +67,7 @@ impl Kubelet {
     }
 
     /// Adds a node with this many processors.
-    pub async fn add_node(&mut self, name: &str, processors: u32) {
+    pub(crate) async fn add_node(&mut self, name: &str, processors: u32) {
         let nodes: Api<Node> = Api::all(self.shared.client.clone());
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name,
             "labels": {"kubernetes.io/hostname": name}}, "spec": {}});
@@ -90,7 +90,7 @@ impl Kubelet {
     }
 
     /// A node falls silent: its processes are stopped where they are, and it says nothing more.
-    pub fn lose(&self, node: &str) {
+    pub(crate) fn lose(&self, node: &str) {
         self.shared.nodes.lock().unwrap()[node].store(false, Ordering::Relaxed);
         let pods = self.shared.pods.lock().unwrap();
         for running in pods.values().filter(|running| running.node == node) {
@@ -99,19 +99,19 @@ impl Kubelet {
     }
 
     /// A silent node answers again.
-    pub fn find(&self, node: &str) {
+    pub(crate) fn find(&self, node: &str) {
         self.shared.nodes.lock().unwrap()[node].store(true, Ordering::Relaxed);
     }
 
     /// Kills the process of a pod.
-    pub fn kill(&self, pod: &str) -> bool {
+    pub(crate) fn kill(&self, pod: &str) -> bool {
         let pods = self.shared.pods.lock().unwrap();
         let running = pods.values().find(|running| running.name == pod && running.process.is_some());
         running.is_some_and(|running| signal(running.process, "KILL"))
     }
 
     /// Where the files of a pod are: its volumes, and what it printed.
-    pub fn folder(&self, pod: &Pod) -> PathBuf {
+    pub(crate) fn folder(&self, pod: &Pod) -> PathBuf {
         self.shared.folder.join(pod.uid().unwrap_or_default())
     }
 }
@@ -187,7 +187,8 @@ impl Shared {
             return;
         }
         let (leave, left) = oneshot::channel();
-        let is_over = matches!(pod.status.as_ref().and_then(|s| s.phase.as_deref()), Some("Succeeded" | "Failed"));
+        let is_over =
+            matches!(pod.status.as_ref().and_then(|s| s.phase.as_deref()), Some("Succeeded" | "Failed"));
         let leave = pod.metadata.deletion_timestamp.is_none().then_some(leave);
         let name = pod.name_any();
         let is_leaving = leave.is_none();
@@ -209,7 +210,9 @@ impl Shared {
         let address = Ipv4Addr::new(127, 77, high, low);
         let folder = self.folder.join(pod.uid().unwrap_or_default());
         let status = match self.spawn(&pod, address, &folder).await {
-            Err(error) => json!({"waiting": {"reason": "CreateContainerError", "message": error.to_string()}}),
+            Err(error) => {
+                json!({"waiting": {"reason": "CreateContainerError", "message": error.to_string()}})
+            }
             Ok(mut process) => {
                 let id = process.id();
                 if let Some(running) = self.pods.lock().unwrap().get_mut(&pod.uid().unwrap_or_default()) {
@@ -289,11 +292,18 @@ impl Shared {
     }
 
     /// Starts what a pod's first container runs.
-    async fn spawn(&self, pod: &Pod, address: Ipv4Addr, folder: &Path) -> anyhow::Result<tokio::process::Child> {
+    async fn spawn(
+        &self,
+        pod: &Pod,
+        address: Ipv4Addr,
+        folder: &Path,
+    ) -> anyhow::Result<tokio::process::Child> {
         std::fs::create_dir_all(folder)?;
         let spec = serde_json::to_value(pod.spec.as_ref())?;
         let mut paths = self.volumes(pod, &spec, folder).await?;
-        paths.extend(self.programs.iter().map(|(path, program)| (path.clone(), program.display().to_string())));
+        paths.extend(
+            self.programs.iter().map(|(path, program)| (path.clone(), program.display().to_string())),
+        );
         // The longest first: one may begin with another.
         paths.sort_by_key(|(path, _)| std::cmp::Reverse(path.len()));
         let here = |text: &str| {
@@ -301,7 +311,8 @@ impl Shared {
             found.map_or_else(|| text.to_owned(), |(path, place)| text.replacen(path.as_str(), place, 1))
         };
         let container = &spec["containers"][0];
-        let words = [&container["command"], &container["args"]].into_iter().filter_map(Value::as_array).flatten();
+        let words =
+            [&container["command"], &container["args"]].into_iter().filter_map(Value::as_array).flatten();
         let words: Vec<String> = words.filter_map(Value::as_str).map(here).collect();
         let (program, arguments) = words.split_first().ok_or_else(|| anyhow::anyhow!("no command"))?;
         let log = std::fs::File::create(folder.join("log"))?;

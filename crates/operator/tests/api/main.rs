@@ -1,0 +1,43 @@
+//! The operator on a server of Kubernetes, with nodes that are played: pods are processes of this machine.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod train;
+
+use std::path::PathBuf;
+
+use kube::Client;
+use support::kubelet::Kubelet;
+use support::operator::{self, Operator, bellwether};
+
+/// A cluster of four nodes with two processors each, and an operator.
+struct Bench {
+    client: Client,
+    kubelet: Kubelet,
+    operator: Operator,
+    folder: tempfile::TempDir,
+}
+
+async fn bench(kubeconfig: PathBuf, arguments: &[&str]) -> Bench {
+    let client = support::client(&kubeconfig).await;
+    operator::install(&client).await;
+    let folder = tempfile::tempdir().unwrap();
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_bellwether-operator"));
+    let programs = [("/usr/bin/bellwether-operator", program), ("/usr/bin/bellwether", bellwether())];
+    let mut kubelet = Kubelet::start(client.clone(), &folder.path().join("nodes"), &programs);
+    for node in 0..4 {
+        kubelet.add_node(&format!("node-{node}"), 2).await;
+    }
+    let operator = Operator::start(&kubeconfig, &folder.path().join("operator"), arguments);
+    Bench { client, kubelet, operator, folder }
+}
+
+/// Runs a test where there is a server.
+fn on_server(test: impl AsyncFnOnce(PathBuf)) {
+    let Some(kubeconfig) = support::kubeconfig() else { return };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(test(kubeconfig));
+}

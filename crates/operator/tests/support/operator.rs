@@ -1,0 +1,184 @@
+//! The operator as a process of its own, which can be killed, and its custom resources.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use bellwether_operator::crd::ElasticJob;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::{Client, CustomResourceExt, ResourceExt};
+use serde_json::{Value, json};
+
+use super::wait_for;
+
+/// An operator that is killed when this is dropped.
+pub(crate) struct Operator {
+    child: Option<Child>,
+    kubeconfig: PathBuf,
+    folder: PathBuf,
+    listen: u16,
+    metrics: u16,
+    arguments: Vec<String>,
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// The command `bellwether`, which lies beside the operator's program.
+pub(crate) fn bellwether() -> PathBuf {
+    Path::new(env!("CARGO_BIN_EXE_bellwether-operator")).with_file_name("bellwether")
+}
+
+impl Operator {
+    /// Starts one.
+    pub(crate) fn start(kubeconfig: &Path, folder: &Path, arguments: &[&str]) -> Operator {
+        let mut operator = Operator {
+            child: None,
+            kubeconfig: kubeconfig.to_owned(),
+            folder: folder.to_owned(),
+            listen: free_port(),
+            metrics: free_port(),
+            arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
+        };
+        operator.start_again();
+        operator
+    }
+
+    /// Starts it again where it was.
+    pub(crate) fn start_again(&mut self) {
+        std::fs::create_dir_all(&self.folder).unwrap();
+        let log = std::fs::File::options().create(true).append(true).open(self.folder.join("log")).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bellwether-operator"));
+        command.arg("run").arg("--state-dir").arg(self.folder.join("state"));
+        command.args(["--namespace", "default", "--identity", "test"]);
+        command.arg("--command").arg(bellwether());
+        command.arg(format!("--listen=127.0.0.1:{}", self.listen));
+        command.arg(format!("--listen-metrics=127.0.0.1:{}", self.metrics));
+        command.arg(format!("--url=http://127.0.0.1:{}", self.listen));
+        command.args(&self.arguments).env("KUBECONFIG", &self.kubeconfig);
+        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+        self.child = Some(command.spawn().unwrap());
+    }
+
+    /// Kills it, as a node that fails would.
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Whether it runs.
+    pub(crate) fn runs(&mut self) -> bool {
+        self.child.as_mut().is_some_and(|child| child.try_wait().unwrap().is_none())
+    }
+
+    /// Its process.
+    pub(crate) fn process(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    /// What it has said.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+    }
+
+    /// Where its ledger and its copies are.
+    pub(crate) fn state(&self) -> PathBuf {
+        self.folder.join("state")
+    }
+
+    /// The port of its metrics.
+    pub(crate) fn metrics_port(&self) -> u16 {
+        self.metrics
+    }
+}
+
+impl Drop for Operator {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Installs the custom resources, or newer ones in their place.
+pub(crate) async fn install(client: &Client) {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let mut crd = ElasticJob::crd();
+    let name = crd.name_any();
+    if let Some(there) = api.get_opt(&name).await.unwrap() {
+        crd.metadata.resource_version = there.metadata.resource_version;
+        api.replace(&name, &PostParams::default(), &crd).await.unwrap();
+    } else {
+        api.create(&PostParams::default(), &crd).await.unwrap();
+    }
+    wait_for("the custom resource", 20, async || {
+        let there = api.get(&name).await.unwrap();
+        let conditions = there.status.and_then(|status| status.conditions).unwrap_or_default();
+        conditions.iter().any(|seen| seen.type_ == "Established" && seen.status == "True").then_some(())
+    })
+    .await;
+}
+
+/// Makes a namespace; one that is left over goes first.
+pub(crate) async fn namespace(client: &Client, name: &str) {
+    let api: Api<Namespace> = Api::all(client.clone());
+    let _ = api.delete(name, &DeleteParams::default()).await;
+    let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+    wait_for("the namespace", 60, async || api.create(&PostParams::default(), &namespace).await.ok()).await;
+    let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> = Api::namespaced(client.clone(), name);
+    wait_for("its account", 60, async || accounts.get_opt("default").await.unwrap()).await;
+}
+
+/// The jobs of a namespace.
+pub(crate) struct Jobs {
+    /// Their API.
+    pub(crate) api: Api<ElasticJob>,
+    /// Pods of the namespace.
+    pub(crate) pods: Api<Pod>,
+}
+
+impl Jobs {
+    /// Those of this namespace.
+    pub(crate) fn of(client: &Client, namespace: &str) -> Jobs {
+        let api = Api::namespaced(client.clone(), namespace);
+        Jobs { api, pods: Api::namespaced(client.clone(), namespace) }
+    }
+
+    /// Creates one.
+    pub(crate) async fn create(&self, name: &str, spec: Value) -> ElasticJob {
+        let job = json!({"apiVersion": "train.bellwether.dev/v1alpha1", "kind": "ElasticJob",
+            "metadata": {"name": name}, "spec": spec});
+        let job: ElasticJob = serde_json::from_value(job).unwrap();
+        self.api.create(&PostParams::default(), &job).await.unwrap()
+    }
+
+    /// Its status.
+    pub(crate) async fn status(&self, name: &str) -> Value {
+        let job = self.api.get(name).await.unwrap();
+        serde_json::to_value(&job.status).unwrap()
+    }
+
+    /// Waits until its status is as it should be.
+    pub(crate) async fn until(
+        &self,
+        name: &str,
+        what: &str,
+        patience_s: u64,
+        is_so: impl Fn(&Value) -> bool,
+    ) -> Value {
+        wait_for(&format!("{name}: {what}"), patience_s, async || {
+            let status = self.status(name).await;
+            is_so(&status).then_some(status)
+        })
+        .await
+    }
+
+    /// The pods of a role.
+    pub(crate) async fn pods(&self, job: &str, role: &str) -> Vec<Pod> {
+        let of_job = format!("train.bellwether.dev/job={job},train.bellwether.dev/role={role}");
+        self.pods.list(&ListParams::default().labels(&of_job)).await.unwrap().items
+    }
+}
