@@ -42,24 +42,19 @@ struct CrdArguments {
 #[derive(Debug, Args)]
 struct RunArguments {
     /// Its own namespace, which holds its Lease and its key
-    #[arg(long, env = "BELLWETHER_NAMESPACE", default_value = "bellwether-system")]
+    #[arg(long, default_value = "bellwether-system")]
     namespace: String,
     /// Who it is, among several operators
-    #[arg(long, env = "BELLWETHER_IDENTITY")]
+    #[arg(long)]
     identity: Option<String>,
     /// Folder of its ledger, and of the copies of runs' folders
     #[arg(long, value_name = "DIR", default_value = "/var/lib/bellwether-operator")]
     state_dir: PathBuf,
     /// The image with Bellwether's programs, for pods whose template names none
-    #[arg(long, env = "BELLWETHER_IMAGE", default_value = "bellwether:latest")]
+    #[arg(long, default_value = "bellwether:latest")]
     image: String,
     /// Where pods reach this operator
-    #[arg(
-        long,
-        value_name = "URL",
-        env = "BELLWETHER_URL",
-        default_value = "http://bellwether-operator.bellwether-system.svc:8080"
-    )]
+    #[arg(long, value_name = "URL", default_value = "http://bellwether-operator.bellwether-system.svc:8080")]
     url: String,
     /// Address on which pods reach it
     #[arg(long, value_name = "HOST:PORT", default_value = "0.0.0.0:8080")]

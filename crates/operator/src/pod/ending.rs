@@ -15,11 +15,12 @@ const BYTES_MAX: usize = 4096;
 const SENTENCE_BYTES: usize = 1024;
 
 /// How a run ended: JSON in the termination message of its coordinator's pod.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Final {
     /// `finished`, `stopped`, `failed` or `broken`.
     pub outcome: String,
     /// Committed steps.
+    #[serde(default)]
     pub step: u64,
     /// Digest of parameters, optimizer and state; absent when no worker could tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,7 +1,6 @@
 //! The pods of a job, as far as decisions depend on them.
 
-use bellwether_core::record::{RunFailure, RunOutcome};
-use serde::{Deserialize, Serialize};
+pub use crate::pod::Final;
 
 /// What a pod does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,29 +41,6 @@ pub enum Life {
     },
     /// Its containers have ended.
     Ended,
-}
-
-/// The last word of a run, which its coordinator leaves as the message of its end.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Final {
-    /// `finished`, `stopped`, `failed: WHY` or `broken: WHY`, as a [`RunOutcome`] is shown.
-    pub outcome: String,
-    /// Committed steps.
-    #[serde(default)]
-    pub step: u64,
-    /// Digest of what was trained.
-    #[serde(default)]
-    pub digest: Option<String>,
-    /// When, in seconds since the Unix epoch.
-    pub unix_s: f64,
-}
-
-impl Final {
-    /// How the run ended; a word that says nothing known counts as a failure.
-    pub fn outcome(&self) -> RunOutcome {
-        let outcome = self.outcome.parse::<RunOutcome>();
-        outcome.unwrap_or_else(|error| RunOutcome::Failed(RunFailure::Other(error.to_string())))
-    }
 }
 
 /// How the container of a pod ended.

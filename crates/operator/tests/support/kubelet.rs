@@ -5,8 +5,9 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,7 +20,6 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
-use tokio::process::Command;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
@@ -214,27 +214,28 @@ impl Shared {
                 json!({"waiting": {"reason": "CreateContainerError", "message": error.to_string()}})
             }
             Ok(mut process) => {
-                let id = process.id();
+                let id = Some(process.id());
+                let mut ended = tokio::task::spawn_blocking(move || process.wait());
                 if let Some(running) = self.pods.lock().unwrap().get_mut(&pod.uid().unwrap_or_default()) {
                     running.process = id;
                 }
                 self.say(&pod, "Running", Some(address), &json!({"running": {"startedAt": now()}})).await;
                 let status = tokio::select! {
-                    status = process.wait() => status,
+                    status = &mut ended => status,
                     grace_s = &mut left => {
                         signal(id, "TERM");
                         tokio::select! {
-                            status = process.wait() => status,
+                            status = &mut ended => status,
                             () = sleep(Duration::from_secs(grace_s.unwrap_or(0))) => {
                                 signal(id, "KILL");
-                                process.wait().await
+                                (&mut ended).await
                             }
                         }
                     }
                 };
                 signal(id, "KILL");
                 let message = std::fs::read_to_string(folder.join("termination-log")).unwrap_or_default();
-                let code = status.ok().and_then(|status| status.code()).unwrap_or(137);
+                let code = status.ok().and_then(Result::ok).and_then(|status| status.code()).unwrap_or(137);
                 let reason = if code == 0 { "Completed" } else { "Error" };
                 json!({"terminated": {"exitCode": code, "reason": reason, "message": message, "finishedAt": now()}})
             }
@@ -292,12 +293,7 @@ impl Shared {
     }
 
     /// Starts what a pod's first container runs.
-    async fn spawn(
-        &self,
-        pod: &Pod,
-        address: Ipv4Addr,
-        folder: &Path,
-    ) -> anyhow::Result<tokio::process::Child> {
+    async fn spawn(&self, pod: &Pod, address: Ipv4Addr, folder: &Path) -> anyhow::Result<Child> {
         std::fs::create_dir_all(folder)?;
         let spec = serde_json::to_value(pod.spec.as_ref())?;
         let mut paths = self.volumes(pod, &spec, folder).await?;
