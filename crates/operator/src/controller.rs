@@ -378,7 +378,9 @@ async fn look_after(job: &Arc<ElasticJob>, uid: &str, context: &Context) -> Resu
     let todo = reconcile::reconcile(&observed);
     let stops = todo.actions.contains(&reconcile::Action::Stop);
     let wish = wish(&spec, &observed, stops);
-    context.edit(uid, |known| known.leader.clone_from(&wish.leader));
+    if wish.leader.is_some() {
+        context.edit(uid, |known| known.leader.clone_from(&wish.leader));
+    }
     (context.tell_pods)(uid, wish);
     let wrote = act::carry_out(job, &spec, &observed, &todo.actions, context).await?;
     if wrote {

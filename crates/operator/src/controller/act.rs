@@ -13,7 +13,7 @@ use super::{Context, Fault, count};
 use crate::crd::ElasticJob;
 use crate::job::{JobSpec, Kept};
 use crate::manifest::{Template, secret_name};
-use crate::reconcile::{Action, NewPod, News, Observed};
+use crate::reconcile::{Action, NewPod, News, Observed, Role};
 
 /// Who writes what, as it stands in managed fields.
 const SCHEDULER: &str = "bellwether-scheduler";
@@ -143,7 +143,7 @@ async fn create(job: &ElasticJob, spec: &JobSpec, pod: &NewPod, context: &Contex
     ensure_secret(spec, context).await?;
     let template = template(spec, &run, context);
     let manifest = template.pod(pod, &spec.namespace, spec.owner());
-    let manifest_name = crate::manifest::pod_name(&spec.name, pod);
+    let name = crate::manifest::pod_name(&spec.name, pod);
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Pod"));
     let api: Api<DynamicObject> = Api::namespaced_with(context.client.clone(), &spec.namespace, &kind);
     let object: DynamicObject = serde_json::from_value(manifest).map_err(kube::Error::SerdeError)?;
@@ -151,7 +151,7 @@ async fn create(job: &ElasticJob, spec: &JobSpec, pod: &NewPod, context: &Contex
     match api.create(&PostParams::default(), &object).await {
         // It was asked for before; or a job of the same name that was removed still has a pod of this name.
         Err(kube::Error::Api(status)) if status.code == 409 => {
-            let there = api.get_opt(&manifest_name).await?;
+            let there = api.get_opt(&name).await?;
             let is_ours = there.is_none_or(|pod| pod.labels().get(crate::labels::JOB_UID) == Some(&spec.uid));
             if is_ours { Ok(()) } else { Err(kube::Error::Api(status).into()) }
         }
@@ -166,7 +166,13 @@ async fn create(job: &ElasticJob, spec: &JobSpec, pod: &NewPod, context: &Contex
         }
         Err(error) => Err(error.into()),
         Ok(_) => {
-            context.edit(&spec.uid, |known| known.rejected = None);
+            context.edit(&spec.uid, |known| {
+                known.rejected = None;
+                if pod.role == Role::Coordinator {
+                    // It may ask for something before it is seen.
+                    known.leader = Some(name);
+                }
+            });
             Ok(())
         }
     }

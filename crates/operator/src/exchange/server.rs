@@ -46,7 +46,8 @@ pub struct JobSide {
     pub token: Token,
     /// Where the copy of its run's folder lies; the folder need not be there.
     pub run: RunDir,
-    /// The name of the pod that leads its run; files of any other pod are not taken.
+    /// The name of the pod that leads its run; files of any other pod are not taken. Where it is not known, pods are to
+    /// ask again.
     pub coordinator: Option<String>,
 }
 
@@ -225,8 +226,12 @@ impl Office {
             let copying = office.desk.copying(&asked.uid);
             let _copying = lock(&copying);
             // Another pod may lead the run since the request came: then nothing changes any more that it was given.
-            let leads = |side: &JobSide| side.coordinator.as_deref() == Some(&asked.pod);
-            if !office.exchange.lookup(&asked.uid).is_some_and(|side| leads(&side)) {
+            let leader = office.exchange.lookup(&asked.uid).map(|side| side.coordinator);
+            if leader == Some(None) {
+                // An operator that has just begun does not know yet.
+                return asked.answer(BUSY.0, Vec::new());
+            }
+            if leader.flatten().as_deref() != Some(&asked.pod) {
                 count(&office.desk.tally().replaced);
                 return asked.answer(StatusCode::GONE, Vec::new());
             }
