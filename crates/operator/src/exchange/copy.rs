@@ -147,9 +147,9 @@ mod tests {
         assert_eq!(add(0, "one\n"), here(4, 0));
         assert_eq!(add(0, "one\ntwo\n"), here(8, 4));
         assert_eq!(add(4, "two\nthree\n"), here(14, 6));
-        assert_eq!(add(4, "TWO\n"), elsewhere(14, 6));
-        assert_eq!(add(4, "TWO\nthree\nfour\n"), elsewhere(14, 6));
-        assert_eq!(add(u64::MAX, "x\n"), elsewhere(14, 0));
+        assert_eq!(add(4, "TWO\n"), elsewhere(14, true));
+        assert_eq!(add(4, "TWO\nthree\nfour\n"), elsewhere(14, true));
+        assert_eq!(add(u64::MAX, "x\n"), elsewhere(14, false));
         assert_eq!(add(14, ""), here(14, 0));
         assert_eq!(read(&run, RunFile::Journal, 4).unwrap(), b"two\nthree\n");
         assert_eq!(read(&run, RunFile::Journal, u64::MAX).unwrap(), b"");

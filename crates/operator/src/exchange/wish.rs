@@ -23,7 +23,10 @@ pub struct Wish {
     /// pods, and those of the set before are of no use to it.
     #[serde(default)]
     pub generation: u64,
-    /// The pods of that set, once all have addresses.
+    /// How many pods that set has.
+    #[serde(default)]
+    pub size: u32,
+    /// Those of them that have addresses. Pods of a set wait for all.
     #[serde(default)]
     pub members: Vec<Member>,
     /// Whether the operator has heard how the job ended: nothing more has to be said.

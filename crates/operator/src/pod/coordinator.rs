@@ -27,11 +27,9 @@ use copier::{Copier, Said};
 mod copier;
 mod outset;
 
-/// The exit code of a coordinator that another has replaced.
-pub const EXIT_REPLACED: u8 = 75;
-
-/// The exit code of one whose copy cannot be kept any more: the next one begins with what the operator has.
-const EXIT_ASTRAY: u8 = 76;
+/// The exit code of a coordinator that gives way to another without being asked: the job is not to blame, as for one
+/// that got SIGTERM.
+const EXIT_GIVES_WAY: u8 = 143;
 
 /// Where it listens, unless it is told.
 const PORT: u16 = 7070;
@@ -218,14 +216,14 @@ impl Lead {
             Ok(Happening::Copier(Said::Replaced)) => {
                 say("another pod leads the run: this one ends");
                 self.kill();
-                Heard::Over(ExitCode::from(EXIT_REPLACED))
+                Heard::Over(ExitCode::from(EXIT_GIVES_WAY))
             }
             Ok(Happening::Copier(Said::Astray(file))) => {
                 say(format_args!(
                     "the operator's copy of the {file} is of another past: this pod begins again"
                 ));
                 self.kill();
-                Heard::Over(ExitCode::from(EXIT_ASTRAY))
+                Heard::Over(ExitCode::from(EXIT_GIVES_WAY))
             }
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Heard::Nothing,
         }

@@ -140,7 +140,8 @@ impl Lines {
     }
 
     fn end(&mut self) {
-        let found = self.pattern.find(&String::from_utf8_lossy(&self.line));
+        let line = self.line.trim_ascii_end();
+        let found = self.pattern.find(&String::from_utf8_lossy(line));
         self.line.clear();
         if let Some(report) = found {
             // The thread that reports lives as long as this one.
