@@ -1,6 +1,7 @@
-//! The programs inside pods. They know the operator by its URL, the job by its uid and token, and nothing of Kubernetes.
+//! The programs inside pods. They know the operator by its URL, the job by its uid and token, and nothing of
+//! Kubernetes.
 //!
-//! - *coordinator*: leads the run, keeps the operator's copy of its folder up to date, and makes the folder anew from
+//! - *coordinator*: leads the run, keeps the operator's copy of its folder up to date, and makes the folder again from
 //!   the copy where it is lost.
 //! - *worker*, *server*: join the run, wherever its coordinator is at the moment.
 //! - *group*: one of a set of pods that run a user's own script together.

@@ -25,7 +25,7 @@ fn bytes_max(file: RunFile) -> u64 {
 /// What became of bytes that were sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Taken {
-    /// They are there now; so many of them are new.
+    /// They are there now, and this number of them is new.
     Here(Have, usize),
     /// They are not: they begin behind what is there, or differ from it.
     Elsewhere(Have),
@@ -180,8 +180,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever order and repetition chunks have, and wherever a crash cuts: the copy is a beginning of the file, and
-        /// a sender that goes on from what it is told has all of it there in the end.
+        /// Whatever order and repetition chunks have, and wherever a crash cuts: the copy is a beginning of the file,
+        /// and a sender that goes on from what it is told has all of it there in the end.
         #[test]
         fn any_order_and_repetition_gives_the_same_file(
             lines in proptest::collection::vec("[a-c]{0,6}", 1..20),

@@ -70,7 +70,7 @@ impl Report {
             && is_count(step)
             && is_count(samples)
             && samples_per_second.is_none_or(|speed| (0.0..NUMBER_MAX).contains(&speed))
-            // A loss that is infinite is no number in JSON, and one that is near that tells nothing more.
+            // JSON has no infinite numbers, and a loss that is not one of its numbers tells nothing.
             && loss.is_none_or(|loss| loss.is_finite())
     }
 }

@@ -1,8 +1,8 @@
 //! The pod that leads a job's run.
 //!
 //! The command leads, as a child of this program. This program keeps the operator's copy of the run's folder up to
-//! date, and makes the folder anew from the copy where the pod has none. The workers do not notice who leads: to them it
-//! is a coordinator that comes back after a crash, and it goes on from what they hold.
+//! date, and makes the folder again from the copy where the pod has none. The workers do not notice who leads: to them
+//! it is a coordinator that comes back after a crash, and it goes on from what they hold.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use bellwether_core::record::RunOutcome;
 use bellwether_core::units::Seconds;
 use bellwether_runtime::ending::EndSignal;
 use bellwether_runtime::journal::Ending;
-use bellwether_runtime::run_dir::{RunDir, RunFile, StateDir};
+use bellwether_runtime::run_dir::{RunDir, StateDir};
 use bellwether_runtime::tail::Tail;
 use bellwether_session::process::{Resume, RunProcess, Tie};
 use clap::Args;
@@ -22,10 +22,12 @@ use clap::Args;
 use super::child::code_of;
 use super::{Final, Settings, news, say, signals};
 use crate::exchange::Wish;
-use copier::{Copier, Said};
+use copier::Copier;
+use said::Said;
 
 mod copier;
 mod outset;
+mod said;
 
 /// The exit code of a coordinator that gives way to another without being asked: the job is not to blame, as for one
 /// that got SIGTERM.
@@ -280,9 +282,4 @@ impl Lead {
         say(format_args!("the run {}, after {} steps", last.outcome, last.step));
         Ok(ExitCode::from(u8::from(!last.is_success())))
     }
-}
-
-/// Bytes of a file that a copy may have: of one that is made of lines, whole ones.
-fn length(run: &RunDir, file: RunFile) -> std::io::Result<u64> {
-    copier::whole_bytes(&run.file(file), file)
 }

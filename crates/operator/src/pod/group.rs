@@ -1,7 +1,7 @@
 //! A set of pods that run a user's own script together, with `torchrun` or TensorFlow's strategies.
 //!
 //! Such a script finds its fellows in its environment and cannot change their number, so the operator starts a whole
-//! set anew where another number is wanted. Each pod of a set waits until all have addresses.
+//! set again where another number is wanted. Each pod of a set waits until all have addresses.
 
 use std::ffi::OsString;
 use std::process::{Command, ExitCode, Stdio};

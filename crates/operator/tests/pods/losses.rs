@@ -109,7 +109,10 @@ fn the_only_worker_that_lives_is_one_that_the_copy_never_heard_of() {
     unknown.signal(Signal::STOP);
     let new = cluster.worker(4);
     wait_for("another worker", || {
-        let is_new = |event: &Event| matches!(event, Event::WorkerAttached { worker, held_step: None, .. } if *worker > 3);
+        let is_new = |event: &Event| match event {
+            Event::WorkerAttached { worker, held_step: None, .. } => *worker > 3,
+            _ => false,
+        };
         cluster.events().iter().any(is_new).then_some(())
     });
     unknown.signal(Signal::CONT);
