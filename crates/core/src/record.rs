@@ -46,8 +46,8 @@ pub enum Event {
         /// Whether the run had been begun before.
         resumed: bool,
     },
-    /// The folder of the run was lost, and its journal up to here is a copy: the last lines of the one that was lost may
-    /// be missing.
+    /// The folder of the run was lost, and its journal up to here is a copy: the last lines of the one that was lost
+    /// may be missing.
     Restored {
         /// Bytes of the copy.
         bytes: u64,

@@ -1,10 +1,10 @@
 //! What pods and the operator say to each other, over HTTP.
 //!
 //! ```text
-//! coordinator ── POST files/{journal|metrics|log}?offset=N ──► the operator's copy of the run's folder
-//!             ◄─ GET  files/{journal|metrics|log}?offset=N ──  a folder that was lost is made from it
-//! every pod   ◄─ GET  wish?known=V ──────────────────────────  where the coordinator is, who is a member, whether to stop
-//! a script    ── POST report ────────────────────────────────► how fast it is
+//! coordinator ── POST files/{journal|metrics|log}?offset=N ─► the operator's copy of the run's folder
+//!             ◄─ GET  files/{journal|metrics|log}?offset=N ── a folder that was lost is made from it
+//! every pod   ◄─ GET  wish?known=V ────────────────────────── where the coordinator is, whether to stop, …
+//! a script    ── POST report ───────────────────────────────► how fast it is
 //! ```
 //!
 //! Pods cannot ask Kubernetes' API. All that they and the operator have in common is the job's token, a file in each

@@ -1,9 +1,11 @@
-//! The programs inside pods. They know the operator by its URL, the job by its uid and token, and nothing of Kubernetes.
+//! The programs inside pods. They know the operator by its URL, the job by its uid and token, and nothing of
+//! Kubernetes.
 //!
-//! - *coordinator*: leads the run, keeps the operator's copy of its folder up to date, and makes the folder anew from
+//! - *coordinator*: leads the run, keeps the operator's copy of its folder up to date, and makes the folder again from
 //!   the copy where it is lost.
 //! - *worker*, *server*: join the run, wherever its coordinator is at the moment.
 //! - *group*: one of a set of pods that run a user's own script together.
+//! - *install*: brings these programs into containers of other images.
 //!
 //! All that they are told is in their environment, see [`Settings`].
 
@@ -17,15 +19,17 @@ mod child;
 mod coordinator;
 mod ending;
 mod group;
+mod install;
 mod member;
 mod news;
 mod patience;
 mod settings;
 mod signals;
 
-pub use coordinator::{CoordinatorArgs, EXIT_REPLACED};
+pub use coordinator::CoordinatorArgs;
 pub use ending::Final;
 pub use group::{Backend, GroupArgs};
+pub use install::InstallArgs;
 pub use member::{ServerArgs, WorkerArgs};
 pub use settings::Settings;
 
@@ -43,16 +47,20 @@ pub enum PodCommand {
     Server(ServerArgs),
     /// Run a user's own command on all pods of a set together
     Group(GroupArgs),
+    /// Bring these programs into a folder that containers of other images share
+    Install(InstallArgs),
 }
 
 /// Runs one of these programs to its end.
 pub fn run(command: &PodCommand) -> ExitCode {
-    let ended = Settings::from_environment().and_then(|settings| match command {
-        PodCommand::Coordinator(arguments) => coordinator::run(arguments, settings),
-        PodCommand::Worker(arguments) => member::worker(arguments, &settings),
-        PodCommand::Server(arguments) => member::server(arguments, &settings),
-        PodCommand::Group(arguments) => group::run(arguments, settings),
-    });
+    let told = Settings::from_environment;
+    let ended = match command {
+        PodCommand::Coordinator(arguments) => told().and_then(|told| coordinator::run(arguments, told)),
+        PodCommand::Worker(arguments) => told().and_then(|told| member::worker(arguments, &told)),
+        PodCommand::Server(arguments) => told().and_then(|told| member::server(arguments, &told)),
+        PodCommand::Group(arguments) => told().and_then(|told| group::run(arguments, &told)),
+        PodCommand::Install(arguments) => install::run(arguments),
+    };
     ended.unwrap_or_else(|error| {
         say(format_args!("error: {error:#}"));
         ExitCode::from(EXIT_USAGE)

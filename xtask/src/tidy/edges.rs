@@ -95,7 +95,7 @@ const EDGES: &[(&str, &[&str])] = &[
 
 /// A family of foreign packages (the name, or the name and `-`), and who alone may use it, and why.
 const FOREIGN: &[(&str, &[&str], &str)] = &[
-    ("axum", &["serve"], "HTTP stays at the daemon's edge"),
+    ("axum", &["serve", "operator"], "HTTP stays at the daemon's edge, and at the operator's for its pods"),
     ("tokio", &["runtime", "serve"], "an async runtime stays at the control plane"),
     ("tonic", &["runtime", "xtask"], "gRPC stays at the control plane"),
     ("burn", &["workloads"], "a deep-learning framework must not leak out of what is trained"),

@@ -25,7 +25,7 @@ fn bytes_max(file: RunFile) -> u64 {
 /// What became of bytes that were sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Taken {
-    /// They are there now; so many of them are new.
+    /// They are there now, and this number of them is new.
     Here(Have, usize),
     /// They are not: they begin behind what is there, or differ from it.
     Elsewhere(Have),
@@ -147,9 +147,9 @@ mod tests {
         assert_eq!(add(0, "one\n"), here(4, 0));
         assert_eq!(add(0, "one\ntwo\n"), here(8, 4));
         assert_eq!(add(4, "two\nthree\n"), here(14, 6));
-        assert_eq!(add(4, "TWO\n"), elsewhere(14, 6));
-        assert_eq!(add(4, "TWO\nthree\nfour\n"), elsewhere(14, 6));
-        assert_eq!(add(u64::MAX, "x\n"), elsewhere(14, 0));
+        assert_eq!(add(4, "TWO\n"), elsewhere(14, true));
+        assert_eq!(add(4, "TWO\nthree\nfour\n"), elsewhere(14, true));
+        assert_eq!(add(u64::MAX, "x\n"), elsewhere(14, false));
         assert_eq!(add(14, ""), here(14, 0));
         assert_eq!(read(&run, RunFile::Journal, 4).unwrap(), b"two\nthree\n");
         assert_eq!(read(&run, RunFile::Journal, u64::MAX).unwrap(), b"");
@@ -180,8 +180,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever order and repetition chunks have, and wherever a crash cuts: the copy is a beginning of the file, and
-        /// a sender that goes on from what it is told has all of it there in the end.
+        /// Whatever order and repetition chunks have, and wherever a crash cuts: the copy is a beginning of the file,
+        /// and a sender that goes on from what it is told has all of it there in the end.
         #[test]
         fn any_order_and_repetition_gives_the_same_file(
             lines in proptest::collection::vec("[a-c]{0,6}", 1..20),

@@ -144,7 +144,7 @@ impl Desk {
         tokio::time::timeout(patience, wished.wait_for(is_new)).await.ok()?.ok()?.clone()
     }
 
-    /// Whoever holds the lock of this may look at the copy of a job, and change it.
+    /// What is locked while the copy of a job is read or changed.
     pub(super) fn copying(&self, uid: &str) -> Arc<Mutex<()>> {
         Arc::clone(lock(&self.0.copying).entry(uid.into()).or_default())
     }

@@ -139,7 +139,7 @@ async fn report(
         Err(refusal) => return office.refused(refusal),
     };
     let report = serde_json::from_slice::<Report>(&asked.body).ok().filter(Report::makes_sense);
-    let Some(report) = report else { return office.senseless(&asked, "this is no report") };
+    let Some(report) = report else { return office.senseless(&asked, "this is not a report") };
     count(&office.desk.tally().reports);
     office.desk.tell(&asked.uid, News::Reported(report));
     asked.answer(StatusCode::OK, b"{}".to_vec())

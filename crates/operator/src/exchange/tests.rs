@@ -154,7 +154,8 @@ fn an_answer_of_another_than_the_operator_is_not_believed() {
             let _ = stream.read(&mut [0; 4096]);
             let signature = "0".repeat(64);
             let answer = format!(
-                "HTTP/1.1 410 Gone\r\nx-bellwether-signature: {signature}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+                "HTTP/1.1 410 Gone\r\nx-bellwether-signature: {signature}\r\ncontent-length: 0\r\n\
+                 connection: close\r\n\r\n"
             );
             let _ = stream.write_all(answer.as_bytes());
         }

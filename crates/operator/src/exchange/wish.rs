@@ -23,7 +23,10 @@ pub struct Wish {
     /// pods, and those of the set before are of no use to it.
     #[serde(default)]
     pub generation: u64,
-    /// The pods of that set, once all have addresses.
+    /// How many pods that set has.
+    #[serde(default)]
+    pub size: u32,
+    /// Those of them that have addresses. Pods of a set wait for all.
     #[serde(default)]
     pub members: Vec<Member>,
     /// Whether the operator has heard how the job ended: nothing more has to be said.
@@ -67,7 +70,7 @@ impl Report {
             && is_count(step)
             && is_count(samples)
             && samples_per_second.is_none_or(|speed| (0.0..NUMBER_MAX).contains(&speed))
-            // A loss that is infinite is no number in JSON, and one that is near that tells nothing more.
+            // JSON has no infinite numbers, and a loss that is not one of its numbers tells nothing.
             && loss.is_none_or(|loss| loss.is_finite())
     }
 }

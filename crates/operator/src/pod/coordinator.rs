@@ -1,8 +1,8 @@
 //! The pod that leads a job's run.
 //!
 //! The command leads, as a child of this program. This program keeps the operator's copy of the run's folder up to
-//! date, and makes the folder anew from the copy where the pod has none. The workers do not notice who leads: to them it
-//! is a coordinator that comes back after a crash, and it goes on from what they hold.
+//! date, and makes the folder again from the copy where the pod has none. The workers do not notice who leads: to them
+//! it is a coordinator that comes back after a crash, and it goes on from what they hold.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use bellwether_core::record::RunOutcome;
 use bellwether_core::units::Seconds;
 use bellwether_runtime::ending::EndSignal;
 use bellwether_runtime::journal::Ending;
-use bellwether_runtime::run_dir::{RunDir, RunFile, StateDir};
+use bellwether_runtime::run_dir::{RunDir, StateDir};
 use bellwether_runtime::tail::Tail;
 use bellwether_session::process::{Resume, RunProcess, Tie};
 use clap::Args;
@@ -22,16 +22,16 @@ use clap::Args;
 use super::child::code_of;
 use super::{Final, Settings, news, say, signals};
 use crate::exchange::Wish;
-use copier::{Copier, Said};
+use copier::Copier;
+use said::Said;
 
 mod copier;
 mod outset;
+mod said;
 
-/// The exit code of a coordinator that another has replaced.
-pub const EXIT_REPLACED: u8 = 75;
-
-/// The exit code of one whose copy cannot be kept any more: the next one begins with what the operator has.
-const EXIT_ASTRAY: u8 = 76;
+/// The exit code of a coordinator that gives way to another without being asked: the job is not to blame, as for one
+/// that got SIGTERM.
+const EXIT_GIVES_WAY: u8 = 143;
 
 /// Where it listens, unless it is told.
 const PORT: u16 = 7070;
@@ -218,14 +218,14 @@ impl Lead {
             Ok(Happening::Copier(Said::Replaced)) => {
                 say("another pod leads the run: this one ends");
                 self.kill();
-                Heard::Over(ExitCode::from(EXIT_REPLACED))
+                Heard::Over(ExitCode::from(EXIT_GIVES_WAY))
             }
             Ok(Happening::Copier(Said::Astray(file))) => {
                 say(format_args!(
                     "the operator's copy of the {file} is of another past: this pod begins again"
                 ));
                 self.kill();
-                Heard::Over(ExitCode::from(EXIT_ASTRAY))
+                Heard::Over(ExitCode::from(EXIT_GIVES_WAY))
             }
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Heard::Nothing,
         }
@@ -282,9 +282,4 @@ impl Lead {
         say(format_args!("the run {}, after {} steps", last.outcome, last.step));
         Ok(ExitCode::from(u8::from(!last.is_success())))
     }
-}
-
-/// Bytes of a file that a copy may have: of one that is made of lines, whole ones.
-fn length(run: &RunDir, file: RunFile) -> std::io::Result<u64> {
-    copier::whole_bytes(&run.file(file), file)
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
-use bellwether_core::record::{EarlyEnd, RunOutcome};
+use bellwether_core::record::{EarlyEnd, RunFailure, RunOutcome};
 use bellwether_runtime::journal::{Ending, RunHistory};
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 const BYTES_MAX: usize = 4096;
 
 /// Bytes of a sentence where all of them would be too many.
-const SENTENCE_BYTES: usize = 1024;
+const SENTENCE_BYTES: usize = 800;
 
 /// How a run ended: JSON in the termination message of its coordinator's pod.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -36,6 +36,13 @@ pub struct Final {
 }
 
 impl Final {
+    /// How the run ended; a word that says nothing known counts as a failure.
+    pub fn outcome(&self) -> RunOutcome {
+        let Final { outcome, why, .. } = self;
+        let outcome = format!("{outcome}: {why}").parse::<RunOutcome>();
+        outcome.unwrap_or_else(|error| RunOutcome::Failed(RunFailure::Other(error.to_string())))
+    }
+
     /// What the journal says last.
     pub fn of(history: &RunHistory, ending: &Ending) -> Final {
         let Ending { outcome, step, digest, unix_s } = ending.clone();
@@ -46,22 +53,12 @@ impl Final {
     /// Reads a termination message; `None` where it is none of ours.
     pub fn read(text: &str) -> Option<Final> {
         let read: Final = serde_json::from_str(text).ok()?;
-        read.outcome().is_some().then_some(read)
-    }
-
-    /// How the run ended.
-    pub fn outcome(&self) -> Option<RunOutcome> {
-        let text = if self.why.is_empty() {
-            self.outcome.clone()
-        } else {
-            format!("{}: {}", self.outcome, self.why)
-        };
-        text.parse().ok()
+        ["finished", "stopped", "failed", "broken"].contains(&read.outcome.as_str()).then_some(read)
     }
 
     /// Whether the pod did what it was for.
     pub(super) fn is_success(&self) -> bool {
-        matches!(self.outcome(), Some(RunOutcome::Finished | RunOutcome::Stopped))
+        matches!(self.outcome(), RunOutcome::Finished | RunOutcome::Stopped)
     }
 
     /// Writes it as a termination message.
@@ -88,7 +85,7 @@ impl Final {
     }
 }
 
-/// Shortens a sentence, so that it is short also where each of its letters takes six bytes.
+/// Shortens a sentence, and leaves no letter in it that takes more than two bytes for each of its own.
 fn cut(sentence: &mut String) {
     let plain: String = sentence.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     *sentence = plain;
@@ -117,7 +114,7 @@ mod tests {
         ] {
             let last = last(outcome.clone());
             assert_eq!(Final::read(&last.text()), Some(last.clone()));
-            assert_eq!(last.outcome(), Some(outcome.clone()));
+            assert_eq!(last.outcome(), outcome);
             let good = matches!(outcome, RunOutcome::Finished | RunOutcome::Stopped);
             assert_eq!(last.is_success(), good);
         }

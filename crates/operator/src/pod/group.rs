@@ -1,7 +1,7 @@
 //! A set of pods that run a user's own script together, with `torchrun` or TensorFlow's strategies.
 //!
 //! Such a script finds its fellows in its environment and cannot change their number, so the operator starts a whole
-//! set anew where another number is wanted. Each pod of a set waits until all have addresses.
+//! set again where another number is wanted. Each pod of a set waits until all have addresses.
 
 use std::ffi::OsString;
 use std::process::{Command, ExitCode, Stdio};
@@ -63,19 +63,19 @@ enum Happening {
 /// # Errors
 ///
 /// What keeps it from beginning.
-pub(super) fn run(arguments: &GroupArgs, settings: Settings) -> Result<ExitCode> {
+pub(super) fn run(arguments: &GroupArgs, settings: &Settings) -> Result<ExitCode> {
     let pattern = arguments.pattern.as_deref().map(Pattern::new).transpose()?;
     let client = settings.client()?;
     let (tell, happenings) = channel();
     let signal = tell.clone();
     signals::listen(move |heard| drop(signal.send(Happening::Signal(heard))))?;
     news::follow(Arc::clone(&client), move |wish| tell.send(Happening::Wish(wish)).is_ok())?;
-    let place = match wait_for_members(&settings, &happenings)? {
+    let place = match wait_for_members(settings, &happenings)? {
         Met::Place(place) => place,
         Met::Over(code) => return Ok(code),
     };
     let mut command = Command::new(&arguments.command[0]);
-    command.args(&arguments.command[1..]).envs(place.environment(arguments.backend, &settings));
+    command.args(&arguments.command[1..]).envs(place.environment(arguments.backend, settings));
     command.stdin(Stdio::null());
     // The first speaks for all.
     let followed = pattern.filter(|_| place.rank == 0);
@@ -121,7 +121,7 @@ fn wait_for_members(settings: &Settings, happenings: &Receiver<Happening>) -> Re
             Some(own) if wish.generation < own => continue,
             _ => {}
         }
-        if let Some(place) = Place::find(&wish.members, settings)? {
+        if let Some(place) = Place::find(&wish, settings)? {
             return Ok(Met::Place(place));
         }
     }

@@ -1,13 +1,15 @@
 //! Pods of workers and parameter servers: they join the run wherever its coordinator is at the moment.
 
 use std::ffi::OsString;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use bellwether_runtime::channel::Token;
+use bellwether_runtime::control::client::Control;
 use bellwether_runtime::ending::EndSignal;
 use bellwether_runtime::private;
 use bellwether_runtime::run_dir::Ticket;
@@ -18,11 +20,8 @@ use clap::Args;
 use super::child::Children;
 use super::{Settings, news, say, signals};
 
-/// Time between two looks at the processes, and at whether the coordinator listens.
+/// Time between two looks at the processes, and at whether the coordinator answers.
 const LOOK: Duration = Duration::from_millis(50);
-
-/// How long a coordinator may take to accept a connection.
-const CONNECT: Duration = Duration::from_secs(1);
 
 /// The file that says where the coordinator is.
 const TICKET: &str = "coordinator.json";
@@ -100,7 +99,7 @@ fn join(settings: &Settings, start: impl FnOnce(&Path) -> Result<Vec<Child>>) ->
         }
         tell.send(Happening::Coordinator(coordinator)).is_ok()
     })?;
-    if let Some(signal) = wait_for_coordinator(&happenings) {
+    if let Some(signal) = wait_for_coordinator(&happenings, &settings.secrets().token()?) {
         return Ok(ExitCode::from(signal.exit_code()));
     }
     let mut children = Children::new(start(&ticket)?);
@@ -115,9 +114,9 @@ fn join(settings: &Settings, start: impl FnOnce(&Path) -> Result<Vec<Child>>) ->
     }
 }
 
-/// Waits until the coordinator listens: a worker that has not joined yet waits for it for a moment only. Returns the
+/// Waits until the coordinator answers: a worker that has not joined yet waits for it for a moment only. Returns the
 /// signal that came first, if one did.
-fn wait_for_coordinator(happenings: &Receiver<Happening>) -> Option<EndSignal> {
+fn wait_for_coordinator(happenings: &Receiver<Happening>, token: &Token) -> Option<EndSignal> {
     let mut coordinator = None;
     loop {
         match happenings.recv_timeout(LOOK) {
@@ -125,7 +124,11 @@ fn wait_for_coordinator(happenings: &Receiver<Happening>) -> Option<EndSignal> {
             Ok(Happening::Coordinator(address)) => coordinator = Some(address),
             Err(_) => {}
         }
-        if coordinator.is_some_and(|address| TcpStream::connect_timeout(&address, CONNECT).is_ok()) {
+        // A connection alone would be one of a stranger, which the run's journal tells.
+        let answers = |address: SocketAddr| {
+            Control::connect(&address.to_string(), token).and_then(|mut control| control.status()).is_ok()
+        };
+        if coordinator.is_some_and(answers) {
             return None;
         }
     }

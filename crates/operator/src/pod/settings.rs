@@ -28,7 +28,7 @@ const STATE: &str = "/var/lib/bellwether";
 /// | `BELLWETHER_SECRETS` | the folder with `token` and `job.json` | |
 /// | `BELLWETHER_STATE` | the folder for what a program keeps | `/var/lib/bellwether` |
 /// | `BELLWETHER_PORT` | where a coordinator listens, or the first process of a script | 7070 |
-/// | `BELLWETHER_WORKERS` | numbers of workers, `MIN..MAX`; of a set of pods their number | as the job says |
+/// | `BELLWETHER_WORKERS` | numbers of workers, `MIN..MAX` | as the job says |
 /// | `BELLWETHER_GRACE_S` | seconds between SIGTERM and SIGKILL | 30 |
 /// | `BELLWETHER_REATTACH_S` | how long a coordinator that was begun again waits for each worker that it knows | 15 |
 /// | `BELLWETHER_ORPHAN_S` | how long a worker waits for another coordinator | as the command has it |
@@ -36,7 +36,7 @@ const STATE: &str = "/var/lib/bellwether";
 /// | `BELLWETHER_GENERATION` | of which set of pods this is one | any |
 /// | `BELLWETHER_RANK` | its place in that set | by its address |
 /// | `BELLWETHER_TERMINATION_LOG` | where the last word goes | `/dev/termination-log` |
-/// | `BELLWETHER_COMMAND` | the command `bellwether` | `bellwether` |
+/// | `BELLWETHER_COMMAND` | the command `bellwether` | the one beside this program, or on the path |
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub(super) url: String,
@@ -104,7 +104,7 @@ impl Settings {
             generation: parsed("BELLWETHER_GENERATION", text("BELLWETHER_GENERATION")?)?,
             rank: parsed("BELLWETHER_RANK", text("BELLWETHER_RANK")?)?,
             termination_log: path("BELLWETHER_TERMINATION_LOG", "/dev/termination-log"),
-            command: found("BELLWETHER_COMMAND").unwrap_or_else(|| "bellwether".into()),
+            command: found("BELLWETHER_COMMAND").unwrap_or_else(super::install::command),
         })
     }
 
@@ -161,7 +161,8 @@ mod tests {
         let settings = read(&[("BELLWETHER_WORKERS", "1..4"), ("BELLWETHER_GRACE_S", "2.5")]).unwrap();
         assert_eq!(settings.workers, Some((1..=4).into()));
         assert_eq!((settings.grace, settings.slots), (Duration::from_millis(2500), 1));
-        assert_eq!((settings.command.to_str(), settings.port), (Some("bellwether"), None));
+        assert_eq!(settings.port, None);
+        assert!(settings.command.to_string_lossy().ends_with("bellwether"));
         assert!(settings.run().is_err() && settings.address().is_err());
     }
 

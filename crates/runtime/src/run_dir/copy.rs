@@ -23,7 +23,7 @@ pub enum RunFile {
 }
 
 impl RunFile {
-    /// All of them. The journal is first: whoever has more of it than of the others knows too little, never too much.
+    /// All of them, in the order in which they are copied: a reader of the copy knows a step's workers before the step.
     pub const ALL: [RunFile; 3] = [RunFile::Journal, RunFile::Metrics, RunFile::Log];
 
     /// It in a word.
@@ -62,7 +62,7 @@ impl RunDir {
         }
     }
 
-    /// Begins to make one of these files anew from its copy; what is there stays until that is done.
+    /// Begins to make one of these files again from its copy; what is there stays until that is done.
     ///
     /// # Errors
     ///
@@ -131,7 +131,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let run = RunDir::at(folder.path());
         fs::write(run.journal_file(), "something else\n").unwrap();
-        let copy = "{\"time_s\":1.0,\"event\":\"worker_attached\",\"worker\":3,\"address\":\"a\",\"process\":1}\n";
+        let copy =
+            "{\"time_s\":1.0,\"event\":\"worker_attached\",\"worker\":3,\"address\":\"a\",\"process\":1}\n";
         let mut restoration = run.restore(RunFile::Journal).unwrap();
         restoration.add(copy.as_bytes()).unwrap();
         assert_eq!(fs::read_to_string(run.journal_file()).unwrap(), "something else\n");

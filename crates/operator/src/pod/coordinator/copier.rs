@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -12,6 +12,7 @@ use bellwether_core::job::CheckedJob;
 use bellwether_runtime::run_dir::{RunDir, RunFile};
 
 use super::outset;
+use super::said::{Fault, Said};
 use crate::exchange::{CHUNK_BYTES, Client, ClientError, Sent};
 use crate::pod::patience::Patience;
 use crate::pod::say;
@@ -19,42 +20,6 @@ use crate::pod::say;
 /// Time between two looks at the files while they grow, and the longest while they do not.
 const LOOK: Duration = Duration::from_millis(200);
 const QUIET: Duration = Duration::from_secs(1);
-
-/// What the copier says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Said {
-    /// The folder holds what the operator knows of the run.
-    Ready,
-    /// All was sent, or could not be within the time for that.
-    Sent,
-    /// Another pod leads the run.
-    Replaced,
-    /// The operator has other bytes of this file than those that lie here.
-    Astray(RunFile),
-}
-
-/// Why files are sent no more.
-pub(super) enum Fault {
-    /// It may go well the next time.
-    Passing(String),
-    /// It never will.
-    Lasting(Said),
-}
-
-impl From<ClientError> for Fault {
-    fn from(error: ClientError) -> Fault {
-        match error {
-            ClientError::Replaced => Fault::Lasting(Said::Replaced),
-            error => Fault::Passing(error.to_string()),
-        }
-    }
-}
-
-impl From<io::Error> for Fault {
-    fn from(error: io::Error) -> Fault {
-        Fault::Passing(error.to_string())
-    }
-}
 
 /// The thread, as the others see it.
 pub(super) struct Copier {
@@ -213,28 +178,4 @@ impl Follower {
         bytes.truncate(whole);
         Ok(bytes)
     }
-}
-
-/// Bytes of a file, of one that is made of lines up to the end of its last whole line; 0 where it is not there.
-///
-/// # Errors
-///
-/// Returns the file system's error.
-pub(super) fn whole_bytes(path: &Path, file: RunFile) -> io::Result<u64> {
-    let opened = match File::open(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),
-        opened => opened?,
-    };
-    let mut end = opened.metadata()?.len();
-    let mut chunk = vec![0; 1 << 16];
-    while file.has_lines() && end > 0 {
-        let from = end.saturating_sub(chunk.len() as u64);
-        let chunk = &mut chunk[..(end - from) as usize];
-        opened.read_exact_at(chunk, from)?;
-        if let Some(last) = chunk.iter().rposition(|byte| *byte == b'\n') {
-            return Ok(from + last as u64 + 1);
-        }
-        end = from;
-    }
-    Ok(end)
 }

@@ -1,6 +1,7 @@
 //! What a coordinator begins with: the folder that it finds, or what the operator has of it, or checkpoints.
 
 use std::fs::File;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 
 use bellwether_core::job::{CheckedJob, CheckpointUrl};
@@ -8,8 +9,7 @@ use bellwether_runtime::objects::StoreError;
 use bellwether_runtime::run_dir::{RunDir, RunFile};
 use bellwether_runtime::slices;
 
-use super::copier::{Fault, Said};
-use super::length;
+use super::said::{Fault, Said};
 use crate::exchange::{Client, Sent};
 use crate::pod::patience::Patience;
 use crate::pod::say;
@@ -103,7 +103,7 @@ fn restore(client: &Client, run: &RunDir, file: RunFile) -> Result<u64, Fault> {
 }
 
 /// The newest checkpoint at `url` of the run with this name: where it lies, and its step. Another run of the same job
-/// began anew on purpose.
+/// began from the start on purpose.
 fn newest(
     url: &CheckpointUrl,
     name: &str,
@@ -134,6 +134,30 @@ fn is_of(folder: &CheckpointUrl, name: &str) -> bool {
     let last = text.rsplit('/').next().unwrap_or_default();
     let rest = last.strip_prefix(name).and_then(|rest| rest.strip_prefix('-'));
     rest.is_some_and(|id| id.len() == NAME_DIGITS && id.bytes().all(|digit| digit.is_ascii_hexdigit()))
+}
+
+/// Bytes of a file, of one that is made of lines up to the end of its last whole line; 0 where it is not there.
+///
+/// # Errors
+///
+/// Returns the file system's error.
+fn length(run: &RunDir, file: RunFile) -> io::Result<u64> {
+    let opened = match File::open(run.file(file)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),
+        opened => opened?,
+    };
+    let mut end = opened.metadata()?.len();
+    let mut chunk = vec![0; 1 << 16];
+    while file.has_lines() && end > 0 {
+        let from = end.saturating_sub(chunk.len() as u64);
+        let chunk = &mut chunk[..(end - from) as usize];
+        opened.read_exact_at(chunk, from)?;
+        if let Some(last) = chunk.iter().rposition(|byte| *byte == b'\n') {
+            return Ok(from + last as u64 + 1);
+        }
+        end = from;
+    }
+    Ok(end)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::process::Child;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -33,10 +33,10 @@ impl Pattern {
     ///
     /// # Errors
     ///
-    /// A text that is no pattern, or has none of them.
+    /// A text that is not a pattern, or has none of them.
     pub(super) fn new(text: &str) -> Result<Pattern> {
         let built = RegexBuilder::new(text).size_limit(PATTERN_BYTES).build();
-        let regex = built.with_context(|| format!("--pattern: `{text}` is no regular expression"))?;
+        let regex = built.with_context(|| format!("--pattern: `{text}` is not a regular expression"))?;
         let known = ["samples_per_second", "step", "samples", "loss"];
         if !regex.capture_names().flatten().any(|name| known.contains(&name)) {
             bail!(
@@ -78,15 +78,10 @@ fn count(found: &Captures<'_>, name: &str) -> Option<u64> {
 pub(super) fn follow(child: &mut Child, pattern: Pattern, client: Arc<Client>) -> io::Result<Receiver<()>> {
     let (found, reports) = channel();
     let (passing, passed) = channel();
-    let streams: [(Option<Box<dyn Read + Send>>, fn(&[u8]) -> io::Result<()>); 2] = [
-        (child.stdout.take().map(|stream| Box::new(stream) as _), |bytes| {
-            to(&mut io::stdout().lock(), bytes)
-        }),
-        (child.stderr.take().map(|stream| Box::new(stream) as _), |bytes| {
-            to(&mut io::stderr().lock(), bytes)
-        }),
-    ];
-    for (stream, output) in streams {
+    for (stream, output) in [
+        (child.stdout.take().map(boxed), to_output as fn(&[u8]) -> io::Result<()>),
+        (child.stderr.take().map(boxed), to_errors),
+    ] {
         let Some(stream) = stream else { continue };
         let lines = Lines { pattern: pattern.clone(), found: found.clone(), line: Vec::new() };
         let passing = passing.clone();
@@ -99,9 +94,18 @@ pub(super) fn follow(child: &mut Child, pattern: Pattern, client: Arc<Client>) -
     Ok(passed)
 }
 
-fn to(output: &mut dyn Write, bytes: &[u8]) -> io::Result<()> {
+fn boxed(stream: impl Read + Send + 'static) -> Box<dyn Read + Send> {
+    Box::new(stream)
+}
+
+fn to_output(bytes: &[u8]) -> io::Result<()> {
+    let mut output = io::stdout().lock();
     output.write_all(bytes)?;
     output.flush()
+}
+
+fn to_errors(bytes: &[u8]) -> io::Result<()> {
+    io::stderr().lock().write_all(bytes)
 }
 
 fn pass(mut stream: impl Read, output: fn(&[u8]) -> io::Result<()>, mut lines: Lines) {
@@ -140,7 +144,8 @@ impl Lines {
     }
 
     fn end(&mut self) {
-        let found = self.pattern.find(&String::from_utf8_lossy(&self.line));
+        let line = self.line.trim_ascii_end();
+        let found = self.pattern.find(&String::from_utf8_lossy(line));
         self.line.clear();
         if let Some(report) = found {
             // The thread that reports lives as long as this one.
@@ -160,11 +165,8 @@ fn report(client: &Client, reports: &Receiver<Report>) {
         }
         let until = Instant::now() + PERIOD;
         let mut is_old = true;
-        loop {
-            match reports.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(report) => (last, is_old) = (report, false),
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
-            }
+        while let Ok(report) = reports.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            (last, is_old) = (report, false);
         }
         // Failures are passing: the next report says more than this one.
         if !is_old {

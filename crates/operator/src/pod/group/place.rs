@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use anyhow::bail;
 
 use super::{Backend, Result, Settings};
-use crate::exchange::Member;
+use crate::exchange::{Member, Wish};
 
 /// Where the first process of a script listens, unless it is told.
 const TORCHRUN_PORT: u16 = 29500;
@@ -28,15 +28,20 @@ impl Place {
     /// # Errors
     ///
     /// Members that cannot be a set, or without this pod.
-    pub(super) fn find(members: &[Member], settings: &Settings) -> Result<Option<Place>> {
-        let mut members = members.to_vec();
+    pub(super) fn find(wish: &Wish, settings: &Settings) -> Result<Option<Place>> {
+        let mut members = wish.members.clone();
         members.sort_by_key(|member| member.rank);
-        let wanted = settings.workers.map_or(members.len(), |range| range.max as usize);
-        if members.is_empty() || members.len() < wanted {
+        if members.is_empty() || members.len() < wish.size as usize {
             return Ok(None);
         }
-        if members.len() > wanted || !(0..).zip(&members).all(|(rank, member)| member.rank == rank) {
-            bail!("{} pods are members of a set of {wanted}, or their ranks are not 0, 1, …", members.len());
+        if members.len() > wish.size as usize
+            || !(0..).zip(&members).all(|(rank, member)| member.rank == rank)
+        {
+            bail!(
+                "{} pods are members of a set of {}, or their ranks are not 0, 1, …",
+                members.len(),
+                wish.size
+            );
         }
         let rank = match settings.rank {
             Some(rank) => members.get(rank as usize).map(|member| member.rank),
