@@ -13,6 +13,7 @@ mod node;
 mod patches;
 mod processes;
 mod recipe;
+mod smoke;
 mod source;
 mod stages;
 
