@@ -50,6 +50,7 @@ pub(crate) fn run_pods(client: &Client) -> Result<()> {
         wait_for(client, "command", |status| status["phase"] == "Succeeded")?;
         let log = client.get(&format!("{PODS}/command/log"))?;
         ensure!(log.text.starts_with("bellwether "), "our command says: {}", log.text);
+        client.delete(&format!("{PODS}/command"))?.granted()?;
     }
     for name in ["stays", "ends"] {
         client.delete(&format!("{PODS}/{name}"))?.granted()?;
