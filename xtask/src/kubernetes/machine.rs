@@ -123,7 +123,9 @@ pub(crate) fn restore(folder: &Path) -> Result<()> {
         ip(&["address", "delete", &format!("{ADDRESS}/32"), "dev", "lo"])?;
     }
     for line in lines.lines() {
-        let Some((name, value)) = line.split_once(' ') else { continue };
+        let Some((name, value)) = line.split_once(' ').filter(|(name, _)| SETTINGS.contains(name)) else {
+            continue;
+        };
         let is_same = fs::read_to_string(setting(name)).is_ok_and(|now| now.trim() == value);
         if !is_same {
             fs::write(setting(name), value).with_context(|| format!("cannot set {name} back to {value}"))?;

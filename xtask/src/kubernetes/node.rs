@@ -133,8 +133,8 @@ fn start_containerd(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Nothing negative may be asked of the kernel's killer, and no profile be loaded: containers in which tests run forbid
-/// both. The plugin `opt` makes a folder outside.
+/// Nothing negative may be asked of the kernel's killer, and no profile be loaded: containers in which tests run
+/// forbid both. The plugin `opt` makes a folder outside.
 fn containerd_configuration(folder: &Path) -> String {
     let (root, socket) = (folder.join("containerd"), socket(folder));
     let (root, socket, network) = (root.display(), socket.display(), folder.join("network"));
