@@ -13,11 +13,12 @@ mod node;
 mod patches;
 mod processes;
 mod recipe;
+mod smoke;
 mod source;
 mod stages;
 
-use std::fs::{self, File, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs::{self, DirBuilder, File};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -115,7 +116,11 @@ fn folder() -> PathBuf {
 /// Keeps other benches off the folder; a cluster that is up without one is ended by the next.
 fn lock(folder: &Path) -> Result<File> {
     let path = folder.with_extension("lock");
-    let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+    let file = File::options()
+        .create(true)
+        .append(true)
+        .open(&path)
+        .with_context(|| format!("cannot write {}", path.display()))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(_) => bail!("another `cargo xtask kubernetes` uses {} now", folder.display()),
@@ -124,9 +129,9 @@ fn lock(folder: &Path) -> Result<File> {
 
 fn up(folder: &Path, programs: &Programs, kind: Kind) -> Result<Client> {
     down(folder)?;
-    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     // It holds keys.
-    fs::set_permissions(folder, Permissions::from_mode(0o700))?;
+    let made = DirBuilder::new().mode(0o700).create(folder);
+    made.with_context(|| format!("cannot make {}", folder.display()))?;
     certificates::make(folder, (machine::NODE, machine::ADDRESS))?;
     let started = match kind {
         Kind::ControlPlane(pace) => control_plane::start(folder, programs, pace, "127.0.0.1"),
@@ -155,9 +160,11 @@ fn end(folder: &Path) -> Result<()> {
 
 /// Ends what was started in this folder, and removes it.
 fn down(folder: &Path) -> Result<()> {
-    end(folder)?;
-    if folder.exists() {
-        fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))?;
+    let Ok(found) = fs::symlink_metadata(folder) else { return Ok(()) };
+    // What is written there is believed: which processes to end, which settings to put back.
+    if found.uid() != fs::metadata("/proc/self")?.uid() {
+        bail!("{} is another user's; set TMPDIR to a folder of yours", folder.display());
     }
-    Ok(())
+    end(folder)?;
+    fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))
 }

@@ -22,10 +22,12 @@ const LAST_WITH_PLAIN_PORT: u32 = 23;
 /// Its processes, by name, in the order in which they begin.
 const PROCESSES: [&str; 4] = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"];
 
-/// When the controller manager takes a node for lost.
+/// When the controller manager takes a node for lost. Where it loses all nodes at once, it takes that for a fault of
+/// its own and removes no pods, so a test that loses a node needs two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// After 8 seconds without a heartbeat, so that a test sees it within 10: nodes must send one every 2 seconds.
+    /// After 8 seconds without a heartbeat, so that a test sees it within 10, and the deletion of the node's pods
+    /// within 12: nodes must send one every 2 seconds.
     Quick,
     /// After 40 seconds, as by default: a thousand nodes that send heartbeats every 10 seconds leave the API server
     /// time for the test, and one that is late for want of processors is not taken for lost.

@@ -1,7 +1,7 @@
 //! What a node changes of the machine, and how all of it is put back, even after the bench was killed.
 //!
-//! The values from before are in a file of the folder before anything is changed; whoever ends the cluster reads them
-//! there. Mounts need no such care: the node has a mount namespace of its own, which goes with its processes.
+//! The values from before are in a file of the folder before anything is changed, and are read there when the cluster
+//! is ended. Mounts need no such care: the node has a mount namespace of its own, which goes with its processes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,10 +34,24 @@ const SETTINGS: [&str; 7] = [
     "net/ipv4/ip_forward",
 ];
 
+/// Where containerd, the kubelet and the plugins of networks keep things whatever they are told.
+const PLACES: [&str; 9] = [
+    "/run/containerd",
+    "/var/lib/containerd",
+    "/var/lib/cni",
+    "/var/lib/kubelet",
+    "/var/log/containers",
+    "/var/log/pods",
+    "/opt/containerd",
+    "/opt/cni",
+    "/usr/libexec/kubernetes",
+];
+
 /// How long processes may take to go once they are killed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-fn record(folder: &Path) -> PathBuf {
+/// The file that says how the machine was.
+pub(crate) fn record(folder: &Path) -> PathBuf {
     folder.join("machine")
 }
 
@@ -109,7 +123,9 @@ pub(crate) fn restore(folder: &Path) -> Result<()> {
         ip(&["address", "delete", &format!("{ADDRESS}/32"), "dev", "lo"])?;
     }
     for line in lines.lines() {
-        let Some((name, value)) = line.split_once(' ') else { continue };
+        let Some((name, value)) = line.split_once(' ').filter(|(name, _)| SETTINGS.contains(name)) else {
+            continue;
+        };
         let is_same = fs::read_to_string(setting(name)).is_ok_and(|now| now.trim() == value);
         if !is_same {
             fs::write(setting(name), value).with_context(|| format!("cannot set {name} back to {value}"))?;
@@ -122,27 +138,36 @@ pub(crate) fn restore(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What a node may change and must put back, as text: two of them are equal if nothing is left.
-pub(crate) fn picture() -> Result<String> {
+/// What a node may change and must put back, and what its programs keep at fixed places, a line each: two pictures are
+/// equal if nothing is left.
+pub(crate) fn picture(folder: &Path) -> Result<String> {
     let mut lines: Vec<String> = SETTINGS
         .iter()
         .map(|name| format!("{name} {}", fs::read_to_string(setting(name)).unwrap_or_default().trim()))
         .collect();
-    for what in ["address", "link", "route"] {
-        let output =
-            Command::new("ip").args(["-oneline", what, "show"]).output().context("cannot start ip")?;
-        lines.push(String::from_utf8_lossy(&output.stdout).into_owned());
+    lines.push(format!("the node's address: {}", has_address()?));
+    let paths = PLACES.iter().map(PathBuf::from).chain(cgroups());
+    lines.extend(paths.filter(|path| path.exists()).map(|path| path.display().to_string()));
+    let is_ours = |line: &&str| line.contains(&*folder.to_string_lossy());
+    lines.extend(fs::read_to_string("/proc/self/mounts")?.lines().filter(is_ours).map(str::to_owned));
+    for place in ["/sys/class/net", "/run/netns"] {
+        let entries = fs::read_dir(place).into_iter().flatten().flatten().map(|entry| entry.path());
+        let names = ["bellwether", "veth", "cni-"];
+        let is_of_node = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            names.iter().any(|start| name.starts_with(start))
+        };
+        lines.extend(entries.filter(is_of_node).map(|path| path.display().to_string()));
     }
-    lines.extend(cgroups().iter().filter(|path| path.exists()).map(|path| path.display().to_string()));
-    let mounts = fs::read_to_string("/proc/self/mounts")?;
-    lines.push(mounts);
-    for folder in ["/var/lib", "/var/log", "/run", "/opt", "/etc/cni", "/usr/libexec"] {
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        let mut names: Vec<_> = entries.map(|entry| entry.path().display().to_string()).collect();
-        names.sort();
-        lines.extend(names);
-    }
+    let of_folder =
+        processes::count_where(|words| words.iter().any(|word| Path::new(word).starts_with(folder)));
+    lines.push(format!("processes of the folder: {of_folder}"));
     Ok(lines.join("\n"))
+}
+
+/// Whether the kubelet has come so far that it has made its own groups, which it does after it has changed settings.
+pub(crate) fn has_groups_of_kubelet() -> bool {
+    cgroups().iter().any(|group| group.join("kubepods").exists())
 }
 
 /// The node's group in each hierarchy.

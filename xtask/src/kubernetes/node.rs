@@ -51,8 +51,9 @@ folder=$1
 shift
 mkdir -p "$folder/run"
 for part in lib log; do
-    mkdir -p "$folder/var/$part" "$folder/var/$part.work"
-    mount -t overlay -o "lowerdir=/var/$part,upperdir=$folder/var/$part,workdir=$folder/var/$part.work" overlay "/var/$part"
+    own=$folder/var/$part
+    mkdir -p "$own" "$own.work"
+    mount -t overlay -o "lowerdir=/var/$part,upperdir=$own,workdir=$own.work" overlay "/var/$part"
 done
 mount --bind "$folder/run" /run
 exec "$@""#;
@@ -132,8 +133,8 @@ fn start_containerd(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Nothing negative may be asked of the kernel's killer, and no profile be loaded: containers of other systems, in which
-/// tests run, forbid both. The plugin `opt` makes a folder outside.
+/// Nothing negative may be asked of the kernel's killer, and no profile be loaded: containers in which tests run
+/// forbid both. The plugin `opt` makes a folder outside.
 fn containerd_configuration(folder: &Path) -> String {
     let (root, socket) = (folder.join("containerd"), socket(folder));
     let (root, socket, network) = (root.display(), socket.display(), folder.join("network"));
@@ -187,11 +188,16 @@ fn import_images(folder: &Path) -> Result<()> {
     let mut compile = Command::new("gcc");
     said(compile.args(["-static", "-O2", "-Wall", "-o"]).arg(&program).arg(&source))?;
     import(folder, &Image::of_program(POD_IMAGE, &program)?)?;
-    let command = tree::target()?.join("release/bellwether");
-    if command.exists() {
-        import(folder, &Image::of_program(WORKER_IMAGE, &command)?)?;
+    match worker_image()? {
+        Some((command, image)) => import(folder, &Image::of_program(image, &command)?),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// Our command, where it has been built, and the image in which a node has it.
+pub(crate) fn worker_image() -> Result<Option<(PathBuf, &'static str)>> {
+    let command = tree::target()?.join("release/bellwether");
+    Ok(command.exists().then_some((command, WORKER_IMAGE)))
 }
 
 fn import(folder: &Path, image: &Image) -> Result<()> {

@@ -143,12 +143,20 @@ pub(crate) fn end_all(folder: &Path) {
 
 /// Kills all processes whose command line is so: of those that were not started here, which no file records.
 pub(crate) fn kill_where(is_so: impl Fn(&[&str]) -> bool) {
-    for process in running().iter().map(|stat| stat.process) {
+    find(is_so).for_each(|process| process.signal("-KILL"));
+}
+
+/// How many processes have a command line that is so.
+pub(crate) fn count_where(is_so: impl Fn(&[&str]) -> bool) -> usize {
+    find(is_so).count()
+}
+
+fn find(is_so: impl Fn(&[&str]) -> bool) -> impl Iterator<Item = Process> {
+    let processes = running().into_iter().map(|stat| stat.process);
+    processes.filter(move |process| {
         let line = fs::read_to_string(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
-        if is_so(&line.split('\0').collect::<Vec<_>>()) {
-            process.signal("-KILL");
-        }
-    }
+        is_so(&line.split('\0').collect::<Vec<_>>())
+    })
 }
 
 /// Looks again and again until `is_so`; `false` when `patience` ends before.

@@ -53,7 +53,7 @@ impl Recipe {
         self.unpack(archive)?;
         patch(&self.sources())?;
         self.generate()?;
-        let into = self.work.join("bin");
+        let into = self.bin();
         let mut build = self.command("go");
         build.args(["build", "-p", AT_ONCE, "-trimpath", "-ldflags", &stamp()?, "-o"]);
         build.arg(format!("{}/", into.display()));
@@ -67,8 +67,13 @@ impl Recipe {
         self.work.join("src").join(KUBERNETES)
     }
 
+    /// A folder of this build alone: after a bench that was killed, its compiler may still write.
+    fn bin(&self) -> PathBuf {
+        self.work.join(format!("bin-{}", std::process::id()))
+    }
+
     fn unpack(&self, archive: &Path) -> Result<()> {
-        for folder in [&self.sources(), &self.work.join("bin"), &self.work.join("tmp"), &self.cache] {
+        for folder in [&self.sources(), &self.bin(), &self.work.join("tmp"), &self.cache] {
             fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
         }
         self.done(self.command("tar").args(["--strip-components=1", "-xzf"]).arg(archive))
@@ -76,7 +81,7 @@ impl Recipe {
 
     /// Writes the description of the API's types. `make generated_files` would do it too, with many tools more.
     fn generate(&self) -> Result<()> {
-        let generator = self.work.join("bin/openapi-gen");
+        let generator = self.bin().join("openapi-gen");
         let mut build = self.command("go");
         build.args(["build", "-p", AT_ONCE, "-o"]).arg(&generator);
         self.done(build.arg("./vendor/k8s.io/kube-openapi/cmd/openapi-gen"))?;

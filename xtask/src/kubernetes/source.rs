@@ -46,15 +46,17 @@ pub(crate) fn fetch(folder: &Path, deadline: Instant) -> Result<PathBuf> {
     Ok(archive)
 }
 
-/// An entry of sources for each of the machine's entries of packages, so that its mirror is asked.
+/// An entry of sources for each archive that the machine takes packages from, so that its mirror is asked.
 fn sources() -> Result<String> {
-    let format = ["indextargets", "--format", "$(REPO_URI) $(RELEASE) $(COMPONENT)", "Created-By: Packages"];
-    let output =
-        Command::new("apt-get").args(format).stdin(Stdio::null()).output().context("cannot start apt-get")?;
-    let targets = String::from_utf8_lossy(&output.stdout).into_owned();
+    // It prints what it would fetch: `'URL/dists/SUITE/InRelease' …`.
+    let output = Command::new("apt-get").args(["update", "--print-uris"]).stdin(Stdio::null()).output();
+    let printed = String::from_utf8_lossy(&output.context("cannot start apt-get")?.stdout).into_owned();
     let signed = if Path::new(KEYS).exists() { format!(" [signed-by={KEYS}]") } else { String::new() };
-    let main = targets.lines().filter(|target| target.ends_with(" main"));
-    let entries: BTreeSet<String> = main.map(|target| format!("deb-src{signed} {target}\n")).collect();
+    let archive = |line: &str| {
+        let (url, suite) = line.strip_prefix('\'')?.split_once("/dists/")?;
+        Some(format!("deb-src{signed} {url} {} main\n", suite.split_once("/InRelease'")?.0))
+    };
+    let entries: BTreeSet<String> = printed.lines().filter_map(archive).collect();
     if entries.is_empty() {
         bail!("apt names no archive of Debian's to fetch the sources of Kubernetes from");
     }

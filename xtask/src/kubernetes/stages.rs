@@ -10,15 +10,18 @@ use serde_json::Value;
 
 use super::build::Programs;
 use super::control_plane::Pace;
-use super::{BUILD, Cluster, Kind, VARIABLE, patches, processes};
+use super::{
+    BUILD, Cluster, Kind, VARIABLE, down, folder, lock, machine, need_node, node, patches, processes, smoke,
+};
 use crate::tree;
 
 /// Where the operator and its tests are.
 const PACKAGE: &str = "bellwether-operator";
 const MANIFEST: &str = "crates/operator/Cargo.toml";
 
-/// How long tests may take.
+/// How long the tests of a stage may take.
 const MOST: Duration = Duration::from_secs(15 * 60);
+const MOST_ON_NODE: Duration = Duration::from_secs(10 * 60);
 
 /// What a plain `cargo xtask test` leaves out.
 pub(crate) const HINT: &str = "the operator's tests on a control plane were not run: `cargo xtask test --kubernetes` \
@@ -74,6 +77,9 @@ impl fmt::Display for Outcome {
     }
 }
 
+/// A variable for tests.
+type Variable = (&'static str, PathBuf);
+
 /// A compiled test program.
 struct Test {
     name: String,
@@ -84,8 +90,11 @@ struct Test {
 /// `cargo xtask kubernetes test`: stages A, B and C; with `all` also D and E.
 pub(crate) fn run(all: bool) -> Result<bool> {
     let tests = compiled(&["--package", PACKAGE])?;
+    if all {
+        build_command()?;
+    }
     let mut report = Report::default();
-    report.stage("A: no server", || run_test(&tests, "lib", &[], None));
+    report.stage("A: no server", || run_test(&tests, "lib", &[], &[], MOST));
     with_servers(&mut report, &tests, all);
     Ok(report.end())
 }
@@ -100,37 +109,70 @@ pub(crate) fn run_api_stages() -> Result<bool> {
 
 fn with_servers(report: &mut Report, tests: &[Test], all: bool) {
     let extra: &[&str] = if all { &["--include-ignored"] } else { &[] };
+    let test = |name: &str, variable: Variable| run_test(tests, name, extra, &[variable], MOST);
     if let Some(file) = std::env::var_os(VARIABLE).map(PathBuf::from) {
         println!(
             "{VARIABLE} names a cluster of yours: nothing is built or started, and the tests run on that"
         );
-        let variable = Some((VARIABLE, file));
-        report.stage("C: API", || run_test(tests, "api", extra, variable.clone()));
+        report.stage("C: API", || test("api", (VARIABLE, file.clone())));
         if all {
-            report.stage("D: scale", || run_test(tests, "scale", extra, variable));
+            report.stage("D: scale", || test("scale", (VARIABLE, file)));
             report.skip("E: node", "the cluster is yours");
         }
         return;
     }
+    let objection = machine::objection();
     let (mut programs, mut cluster) = (None, None);
     let is_built = report.stage("B: servers", || {
-        let found = Programs::find_or_build(all, Instant::now() + BUILD)?;
+        let found = Programs::find_or_build(all && objection.is_none(), Instant::now() + BUILD)?;
         let started = Cluster::start(&found, Kind::ControlPlane(Pace::Quick))?;
         patches::check(&started.client)?;
         (programs, cluster) = (Some(found), Some(started));
         Ok(Outcome::Passed)
     });
-    let (Some(programs), true) = (programs, is_built) else {
-        println!("WITHOUT SERVERS, NO STAGE AFTER B WAS RUN: nothing is known of the operator on a cluster");
+    let (Some(programs), Some(cluster), true) = (programs, cluster, is_built) else {
+        for name in ["C: API", "D: scale", "E: node"].into_iter().take(if all { 3 } else { 1 }) {
+            report.skip(name, "WITHOUT SERVERS, NOTHING IS KNOWN OF THE OPERATOR ON A CLUSTER");
+        }
         return;
     };
-    report.stage("C: API", || run_test(tests, "api", extra, cluster.as_ref().map(Cluster::variable)));
+    report.stage("C: API", || test("api", cluster.variable()));
     drop(cluster);
     if all {
         report.stage("D: scale", || {
             let cluster = Cluster::start(&programs, Kind::ControlPlane(Pace::Patient))?;
-            run_test(tests, "scale", extra, Some(cluster.variable()))
+            test("scale", cluster.variable())
         });
+        report.stage("E: node", || match objection {
+            Some(why) => Ok(Outcome::Skipped(why.to_owned())),
+            None => on_node(&programs, tests, extra),
+        });
+    }
+}
+
+/// A node of this machine's own, tried by itself and then by the operator's tests.
+fn on_node(programs: &Programs, tests: &[Test], extra: &[&str]) -> Result<Outcome> {
+    let start = Instant::now();
+    need_node()?;
+    smoke::survive_kills(&folder(), || {
+        let folder = folder();
+        let _lock = lock(&folder)?;
+        down(&folder)
+    })?;
+    let cluster = Cluster::start(programs, Kind::WithNode)?;
+    smoke::run_pods(&cluster.client)?;
+    let image = node::worker_image()?.map(|(_, image)| (node::VARIABLE, image.into()));
+    let variables: Vec<Variable> = [cluster.variable()].into_iter().chain(image).collect();
+    run_test(tests, "node", extra, &variables, MOST_ON_NODE.saturating_sub(start.elapsed()))
+}
+
+/// Compiles our command, which an image of the node holds.
+fn build_command() -> Result<()> {
+    let mut build = tree::cargo();
+    build.args(["build", "--release", "--quiet", "--package", "bellwether-cli"]).current_dir(tree::root()?);
+    match build.status().context("cannot start `cargo build`")? {
+        status if status.success() => Ok(()),
+        _ => bail!("the command does not compile"),
     }
 }
 
@@ -169,14 +211,15 @@ fn run_test(
     tests: &[Test],
     name: &str,
     extra: &[&str],
-    variable: Option<(&'static str, PathBuf)>,
+    variables: &[Variable],
+    most: Duration,
 ) -> Result<Outcome> {
     let Some(test) = tests.iter().find(|test| test.name == name) else {
         return Ok(Outcome::Skipped(format!("the package {PACKAGE} has no tests `{name}`")));
     };
     let mut command = std::process::Command::new(&test.program);
-    command.args(extra).envs(variable).current_dir(&test.folder);
-    match processes::within(&mut command, Instant::now() + MOST)? {
+    command.args(extra).envs(variables.iter().cloned()).current_dir(&test.folder);
+    match processes::within(&mut command, Instant::now() + most)? {
         status if status.success() => Ok(Outcome::Passed),
         status => Ok(Outcome::Failed(format!("the tests `{name}` ended with {status}"))),
     }
