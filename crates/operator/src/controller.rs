@@ -5,7 +5,7 @@
 //! its sake, together with the number of the Lease's transitions: an operator that finds a higher number than its own
 //! there has been deposed, and ends.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -66,6 +66,8 @@ pub struct PodsWish {
     pub generation: u64,
     /// The workers of this allocation, by rank.
     pub members: BTreeMap<u32, std::net::IpAddr>,
+    /// How many workers this allocation has.
+    pub size: u32,
     /// Whether it is known how the job ended.
     pub has_ended: bool,
 }
@@ -163,6 +165,8 @@ pub struct Known {
     written: Option<Arc<ElasticJob>>,
     /// Whether its secret is there.
     has_secret: bool,
+    /// Identifiers of its pods whose end was counted.
+    counted: BTreeSet<String>,
     /// Calls that failed in a row.
     failures: u32,
     /// When its status was written last.
@@ -226,7 +230,7 @@ impl Context {
     }
 
     /// Jobs that are known and not among these, with the names of their runs.
-    pub fn removed(&self, there: &std::collections::BTreeSet<String>) -> Vec<(String, Option<String>)> {
+    pub fn removed(&self, there: &BTreeSet<String>) -> Vec<(String, Option<String>)> {
         let known = self.known();
         let gone = known.iter().filter(|(uid, _)| !there.contains(*uid));
         gone.map(|(uid, known)| (uid.clone(), known.run.clone())).collect()
@@ -422,6 +426,7 @@ fn wish(spec: &JobSpec, observed: &Observed, stop: bool) -> PodsWish {
         leader: lead.map(|lead| lead.name.clone()),
         generation,
         members: members.collect(),
+        size: observed.allocation.workers,
         has_ended: observed.is_over,
     }
 }

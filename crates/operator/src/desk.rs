@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bellwether_core::cluster::JobId;
-use bellwether_core::record::{RunFailure, RunOutcome};
 use bellwether_serve::runner::follow::{Follower, Tell};
 use bellwether_serve::runner::{JobRunner, Report, Wanted};
 
@@ -163,9 +162,7 @@ impl Attended {
                 return follower.ended(ending);
             }
         }
-        // A word that says nothing known counts as a failure.
-        let unknown = || RunOutcome::Failed(RunFailure::Other(format!("it ended with `{}`", word.outcome)));
-        let outcome = word.outcome().unwrap_or_else(unknown);
+        let outcome = word.outcome();
         let (step, digest, unix_s) = (word.step, word.digest.clone(), word.unix_s);
         Report::Ended { job, outcome, ended_early: None, step, digest, unix_s }
     }

@@ -157,11 +157,7 @@ async fn work(options: Options, lease_transitions: u64, master: [u8; 32], lead: 
             Arc::clone(&context),
         )
         .for_each(|_| async {});
-    let (ended, mut engine_end) = mpsc::unbounded_channel();
-    std::thread::Builder::new()
-        .name("engine".into())
-        .spawn(move || drop(ended.send(engine.run())))
-        .context("no thread can be started")?;
+    let engine = start(engine)?;
     // Nothing was there before: this is called once.
     let _ = lead.set((Arc::clone(&context), exchange.clone()));
     let routes = exchange::routes(Arc::new(doors::OfContext(Arc::clone(&context))), exchange);
@@ -171,13 +167,25 @@ async fn work(options: Options, lease_transitions: u64, master: [u8; 32], lead: 
         () = node_reports => Err(anyhow!("the watch of the nodes ended")),
         () = sweep::run(Arc::clone(&context), store, wake) => Err(anyhow!("the sweep ended")),
         why = depositions.recv() => Err(anyhow!(why.unwrap_or_default())),
-        end = engine_end.recv() => match end {
-            Some(Err(error)) => Err(error.into()),
-            _ => Err(anyhow!("the engine ended")),
-        },
+        ended = engine => ended,
     };
     ends.stop.send_replace(true);
     result
+}
+
+/// Lets the engine decide on a thread of its own; answers with how it ended, once it has.
+fn start(engine: Engine<Pods>) -> Result<impl Future<Output = Result<()>>> {
+    let (ended, mut end) = mpsc::unbounded_channel();
+    std::thread::Builder::new()
+        .name("engine".into())
+        .spawn(move || drop(ended.send(engine.run())))
+        .context("no thread can be started")?;
+    Ok(async move {
+        match end.recv().await {
+            Some(Err(error)) => Err(error.into()),
+            _ => Err(anyhow!("the engine ended")),
+        }
+    })
 }
 
 /// Hears what the pods of jobs say.

@@ -80,6 +80,11 @@ const BUDGETS: &[(&str, usize, &str)] = &[
         9700,
         "eighteen measurements of real processes and one of simulations, what they share, and the fuzzer of all decoders",
     ),
+    (
+        "operator",
+        6500,
+        "Kubernetes: custom resources, what is to be done as a pure function, the controller, what pods and operator say to each other, the programs inside pods, and a control plane's nodes that are played",
+    ),
     ("testkit", 750, "what tests of several crates share, a metadata server and an object store among it"),
     (
         "xtask",

@@ -89,6 +89,8 @@ const EDGES: &[(&str, &[&str])] = &[
             "workloads",
         ],
     ),
+    // A wall: Kubernetes' client stays in a program of its own.
+    ("operator", &["core", "runtime", "sched", "serve", "session", "sim"]),
     ("testkit", &[]),
     ("xtask", &[]),
 ];
@@ -96,10 +98,12 @@ const EDGES: &[(&str, &[&str])] = &[
 /// A family of foreign packages (the name, or the name and `-`), and who alone may use it, and why.
 const FOREIGN: &[(&str, &[&str], &str)] = &[
     ("axum", &["serve", "operator"], "HTTP stays at the daemon's edge, and at the operator's for its pods"),
-    ("tokio", &["runtime", "serve"], "an async runtime stays at the control plane"),
+    ("tokio", &["operator", "runtime", "serve"], "an async runtime stays at the control plane"),
     ("tonic", &["runtime", "xtask"], "gRPC stays at the control plane"),
     ("burn", &["workloads"], "a deep-learning framework must not leak out of what is trained"),
-    ("clap", &["cli", "bench"], "arguments are read by the command line only"),
+    ("clap", &["cli", "bench", "operator"], "arguments are read by the command lines only"),
+    ("k8s-openapi", &["operator"], "Kubernetes stays in the operator"),
+    ("kube", &["operator"], "Kubernetes stays in the operator"),
     ("plotters", &["render"], "all pictures share one sheet, axis and palette"),
     ("pyo3", &["python"], "an interpreter stays in the module for Python, which alone is built for one"),
     ("indicatif", &["cli"], "streams belong to the command line"),

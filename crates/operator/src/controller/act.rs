@@ -48,23 +48,25 @@ pub(super) async fn carry_out(
             Action::Create(pod) => create(job, spec, pod, context).await?,
             Action::Delete { pod, grace_s, why } => {
                 count(&context.counters.deletes, 1);
-                delete(&pods, observed_uid(pod, context), pod, *grace_s).await?;
+                delete(&pods, observed_uid(pod, spec, context), pod, *grace_s).await?;
                 context.event(job, EventType::Normal, "PodLeaves", &format!("{pod}: {why}")).await;
             }
             Action::Count { pod, is_fault, was_coordinator, what } => {
-                let mut restarts = Kept::of(&value_of(job)).restarts;
-                restarts.crash = restarts.crash.saturating_add(u32::from(*is_fault));
-                restarts.coordinator = restarts.coordinator.saturating_add(u32::from(*was_coordinator));
-                if *is_fault {
-                    restarts.last_s = super::now_s();
+                let uid = observed_uid(pod, spec, context);
+                // What is seen may be behind: the pod may have been counted, and be on its way out.
+                let is_new = uid
+                    .as_ref()
+                    .is_none_or(|uid| context.edit(&spec.uid, |known| known.counted.insert(uid.clone())));
+                if is_new {
+                    write_restarts(job, spec, *is_fault, *was_coordinator, context).await?;
+                    let type_ = if *is_fault { EventType::Warning } else { EventType::Normal };
+                    context.event(job, type_, "PodLost", what).await;
                 }
-                let status = json!({"restarts": Kept::restarts(&restarts)});
-                patch_status(job, spec, status, CONTROLLER, context).await?;
                 count(&context.counters.deletes, 1);
-                delete(&pods, observed_uid(pod, context), pod, 0).await?;
-                let type_ = if *is_fault { EventType::Warning } else { EventType::Normal };
-                context.event(job, type_, "PodLost", what).await;
-                return Ok(true);
+                delete(&pods, uid, pod, 0).await?;
+                if is_new {
+                    return Ok(true);
+                }
             }
             // The pods are told by what they ask for.
             Action::Stop => {}
@@ -72,6 +74,23 @@ pub(super) async fn carry_out(
         }
     }
     Ok(false)
+}
+
+/// One more pod was lost.
+async fn write_restarts(
+    job: &Arc<ElasticJob>,
+    spec: &JobSpec,
+    is_fault: bool,
+    was_coordinator: bool,
+    context: &Context,
+) -> Result<(), Fault> {
+    let mut restarts = Kept::of(&value_of(job)).restarts;
+    restarts.crash = restarts.crash.saturating_add(u32::from(is_fault));
+    restarts.coordinator = restarts.coordinator.saturating_add(u32::from(was_coordinator));
+    if is_fault {
+        restarts.last_s = super::now_s();
+    }
+    patch_status(job, spec, json!({"restarts": Kept::restarts(&restarts)}), CONTROLLER, context).await
 }
 
 fn nonempty<'t>(text: &'t str, other: &'t str) -> &'t str {
@@ -122,8 +141,9 @@ pub(super) async fn patch_status_of(
     Ok(())
 }
 
-fn observed_uid(pod: &str, context: &Context) -> Option<String> {
-    context.pods.state().into_iter().find(|seen| seen.name_any() == pod).and_then(|seen| seen.uid())
+/// The identifier of the job's pod with this name.
+fn observed_uid(pod: &str, spec: &JobSpec, context: &Context) -> Option<String> {
+    context.pods_of(&spec.uid).into_iter().find(|seen| seen.name_any() == pod).and_then(|seen| seen.uid())
 }
 
 /// Deletes just this pod, and no other that has its name by now.

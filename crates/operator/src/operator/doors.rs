@@ -37,6 +37,7 @@ pub(super) fn told(wish: &PodsWish) -> Wish {
         coordinator: wish.coordinator,
         generation: wish.generation,
         members: wish.members.iter().map(member).collect(),
+        size: wish.size,
         report_ended: wish.has_ended,
     }
 }

@@ -1,3 +1,5 @@
+//! Single situations, and a world in which anything happens.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,12 +1,18 @@
 //! Jobs that train.
 
-use serde_json::json;
+use std::process::Command;
 
-use crate::support::operator::{Jobs, namespace};
-use crate::{bench, on_server};
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+
+use crate::support::operator::{Jobs, bellwether, namespace};
+use crate::support::wait_for;
+use crate::{Bench, bench, on_server};
 
 /// The digits, for so many steps.
-fn digits(steps: u64) -> serde_json::Value {
+fn digits(steps: u64) -> Value {
     json!({
         "name": "digits", "steps": steps, "seed": 7,
         "data": {"kind": "digits"}, "model": {"kind": "mlp", "hidden": [32]},
@@ -15,16 +21,172 @@ fn digits(steps: u64) -> serde_json::Value {
     })
 }
 
+/// The digest of the same job on this machine, undisturbed.
+fn undisturbed(folder: &std::path::Path, job: &Value) -> String {
+    let mut toml = String::new();
+    for (key, value) in job.as_object().unwrap() {
+        if !value.is_object() {
+            toml += &format!("{key} = {value}\n");
+        }
+    }
+    for (table, entries) in job.as_object().unwrap() {
+        let Some(entries) = entries.as_object() else { continue };
+        toml += &format!("[{table}]\n");
+        for (key, value) in entries {
+            toml += &format!("{key} = {value}\n");
+        }
+    }
+    let file = folder.join("job.toml");
+    std::fs::write(&file, toml).unwrap();
+    let mut command = Command::new(bellwether());
+    command.args(["run", "--workers", "1", "--format", "json", "--state-dir"]).arg(folder.join("alone"));
+    let output = command.arg(&file).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    result["params_digest"].as_str().unwrap().to_owned()
+}
+
+fn step(status: &Value) -> u64 {
+    status["training"]["step"].as_u64().unwrap_or(0)
+}
+
+fn phase(name: &'static str) -> impl Fn(&Value) -> bool {
+    move |status| status["phase"] == name
+}
+
+async fn scale(jobs: &Jobs, job: &str, workers: u32) {
+    let patch = Patch::Merge(json!({"spec": {"elastic": {"replicas": workers}}}));
+    jobs.api.patch(job, &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// Waits until so many workers train, by the copy of the run's journal.
+async fn until_members(bench: &Bench, run: &str, workers: usize) {
+    let journal = bench.operator.state().join("runs").join(run).join("journal.jsonl");
+    wait_for(&format!("{workers} workers"), 60, async || {
+        let text = std::fs::read_to_string(&journal).ok()?;
+        let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let last = lines.filter(|line| line["event"] == "membership").last()?;
+        (last["workers"].as_array()?.len() == workers).then_some(())
+    })
+    .await;
+}
+
+async fn cordon(client: &Client, node: &str, on: bool) {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let patch = Patch::Merge(json!({"spec": {"unschedulable": on}}));
+    nodes.patch(node, &PatchParams::default(), &patch).await.unwrap();
+}
+
 #[test]
-fn a_job_trains_to_its_end() {
+fn a_job_trains_to_its_end_with_the_bits_of_an_undisturbed_run() {
     on_server(async |kubeconfig| {
         let bench = bench(kubeconfig, &["--policy", "fair"]).await;
         namespace(&bench.client, "train-end").await;
         let jobs = Jobs::of(&bench.client, "train-end");
-        jobs.create("digits", json!({"job": digits(3000), "elastic": {"minReplicas": 1, "maxReplicas": 2}}))
-            .await;
-        let status = jobs.until("digits", "its end", 120, |status| status["phase"] == "Succeeded").await;
-        assert_eq!(status["training"]["step"], 3000, "{status}");
-        assert!(status["training"]["digest"].is_string(), "{status}");
+        let job = digits(3000);
+        jobs.create("digits", json!({"job": job, "elastic": {"minReplicas": 1, "maxReplicas": 2}})).await;
+        let status = jobs.until("digits", "its end", 120, phase("Succeeded")).await;
+        assert_eq!(step(&status), 3000, "{status}");
+        assert_eq!(status["training"]["digest"], undisturbed(bench.folder.path(), &job).as_str(), "{status}");
+    });
+}
+
+#[test]
+fn a_job_is_resized_and_struck_and_its_bits_stay() {
+    on_server(async |kubeconfig| {
+        let mut bench = bench(kubeconfig, &["--policy", "fair"]).await;
+        namespace(&bench.client, "train-struck").await;
+        let jobs = Jobs::of(&bench.client, "train-struck");
+        let job = digits(120_000);
+        let elastic = json!({"minReplicas": 1, "maxReplicas": 4, "policy": "Manual", "replicas": 2,
+            "scaleDownGraceSeconds": 10});
+        jobs.create("digits", json!({"job": job, "elastic": elastic})).await;
+        let running = |status: &Value| status["phase"] == "Running" && step(status) > 0;
+        let status = jobs.until("digits", "steps of two workers", 60, running).await;
+        let run = status["run"].as_str().unwrap().to_owned();
+        until_members(&bench, &run, 2).await;
+        scale(&jobs, "digits", 4).await;
+        until_members(&bench, &run, 4).await;
+        let worker = jobs.pods("digits", "worker").await[0].name_any();
+        assert!(bench.kubelet.kill(&worker), "{worker} has a process");
+        until_members(&bench, &run, 3).await;
+        until_members(&bench, &run, 4).await;
+        let lead = jobs.pods("digits", "coordinator").await[0].name_any();
+        assert!(bench.kubelet.kill(&lead), "{lead} has a process");
+        wait_for("another coordinator", 60, async || {
+            let leads = jobs.pods("digits", "coordinator").await;
+            leads.iter().any(|pod| pod.name_any() != lead).then_some(())
+        })
+        .await;
+        bench.operator.kill();
+        bench.operator.start_again();
+        scale(&jobs, "digits", 1).await;
+        until_members(&bench, &run, 1).await;
+        let status = jobs.until("digits", "its end", 240, phase("Succeeded")).await;
+        assert_eq!(status["training"]["digest"], undisturbed(bench.folder.path(), &job).as_str(), "{status}");
+        let audit = Command::new(bellwether())
+            .arg("audit")
+            .arg(bench.operator.state().join("runs").join(&run))
+            .output()
+            .unwrap();
+        let said =
+            String::from_utf8_lossy(&audit.stdout).into_owned() + &String::from_utf8_lossy(&audit.stderr);
+        assert!(audit.status.success(), "{said}");
+    });
+}
+
+#[test]
+fn a_drained_node_is_left_before_its_pods_are_killed() {
+    on_server(async |kubeconfig| {
+        let bench = bench(kubeconfig, &["--policy", "fair"]).await;
+        namespace(&bench.client, "train-drain").await;
+        let jobs = Jobs::of(&bench.client, "train-drain");
+        let elastic = json!({"minReplicas": 2, "maxReplicas": 2, "scaleDownGraceSeconds": 10});
+        jobs.create("digits", json!({"job": digits(1_000_000), "elastic": elastic})).await;
+        let running = |status: &Value| status["phase"] == "Running" && step(status) > 0;
+        let status = jobs.until("digits", "steps", 60, running).await;
+        let run = status["run"].as_str().unwrap().to_owned();
+        let node = status["allocation"]["nodes"][0]["node"].as_str().unwrap().to_owned();
+        cordon(&bench.client, &node, true).await;
+        wait_for("all workers elsewhere", 60, async || {
+            let pods = jobs.pods("digits", "worker").await;
+            let on = |pod: &k8s_openapi::api::core::v1::Pod| pod.spec.clone()?.node_name;
+            (pods.len() == 2 && pods.iter().all(|pod| on(pod).is_some_and(|on| on != node))).then_some(())
+        })
+        .await;
+        cordon(&bench.client, &node, false).await;
+        let journal = bench.operator.state().join("runs").join(&run).join("journal.jsonl");
+        let journal = std::fs::read_to_string(journal).unwrap();
+        assert!(!journal.contains("\"event\":\"crashed\""), "nothing was lost: {journal}");
+        jobs.api.delete("digits", &DeleteParams::default()).await.unwrap();
+        wait_for("its pods to go", 60, async || {
+            let left =
+                jobs.pods("digits", "worker").await.len() + jobs.pods("digits", "coordinator").await.len();
+            (left == 0).then_some(())
+        })
+        .await;
+    });
+}
+
+#[test]
+fn a_job_that_cannot_be_is_refused_with_the_place_and_not_tried_again() {
+    on_server(async |kubeconfig| {
+        let bench = bench(kubeconfig, &[]).await;
+        namespace(&bench.client, "train-bad").await;
+        let jobs = Jobs::of(&bench.client, "train-bad");
+        let mut job = digits(100);
+        job["batch"]["size"] = json!(0);
+        jobs.create("digits", json!({"job": job})).await;
+        let accepted = |status: &Value| {
+            let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+            conditions.into_iter().find(|condition| condition["type"] == "Accepted")
+        };
+        let status = jobs.until("digits", "an answer", 30, |status| accepted(status).is_some()).await;
+        let condition = accepted(&status).unwrap();
+        assert_eq!((&condition["status"], &condition["reason"]), (&json!("False"), &json!("InvalidSpec")));
+        assert!(condition["message"].as_str().unwrap().contains("batch.size"), "{condition}");
+        let version = jobs.api.get("digits").await.unwrap().resource_version();
+        tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+        assert_eq!(jobs.api.get("digits").await.unwrap().resource_version(), version, "it is left alone");
     });
 }

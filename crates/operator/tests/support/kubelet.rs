@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 /// Time between two signs of life.
-const HEARTBEAT: Duration = Duration::from_secs(4);
+const HEARTBEAT: Duration = Duration::from_secs(2);
 
 /// Nodes that are played until this is dropped; then their processes are killed.
 pub(crate) struct Kubelet {
