@@ -1,6 +1,6 @@
 //! The client and the server over a loopback connection, and strangers at the server.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
@@ -67,16 +67,18 @@ impl Operator {
         std::fs::read(RunDir::at(self.folder.path().join("run")).file(file)).unwrap_or_default()
     }
 
-    /// Sends bytes as they are, and returns the first line of what is answered.
-    fn raw(&self, bytes: &[u8]) -> String {
+    /// Sends bytes as they are, and nothing more if `ends`. Returns the first line of what is answered.
+    fn raw(&self, bytes: &[u8], ends: bool) -> String {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         // The server may have had enough before the end.
         let _ = stream.write_all(bytes);
-        let _ = stream.shutdown(std::net::Shutdown::Write);
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer);
-        String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().to_owned()
+        if ends {
+            let _ = stream.shutdown(std::net::Shutdown::Write);
+        }
+        let mut line = String::new();
+        let _ = BufReader::new(stream).read_line(&mut line);
+        line
     }
 }
 
@@ -235,10 +237,11 @@ fn strangers_are_sent_away() {
         ("nonsense\r\n\r\n".into(), "400"),
         (format!("GET /{} HTTP/1.1\r\nhost: x\r\n\r\n", "x".repeat(1 << 20)), "4"),
     ] {
-        let line = operator.raw(request.as_bytes());
+        let line = operator.raw(request.as_bytes(), request.ends_with("short"));
         let shown: String = request.chars().take(120).collect();
         assert!(
-            line.starts_with(&format!("HTTP/1.1 {status}")) || line.is_empty() && status != "403",
+            // A client that goes on sending may lose the answer.
+            line.starts_with(&format!("HTTP/1.1 {status}")) || line.is_empty() && request.len() > 1000,
             "{shown}: {line}"
         );
     }
@@ -246,7 +249,7 @@ fn strangers_are_sent_away() {
     let chunk = format!("{:x}\r\n{}\r\n", 1 << 16, "x".repeat(1 << 16));
     let endless =
         format!("POST {files}?offset=0 HTTP/1.1\r\n{head} {zeros}\r\ntransfer-encoding: chunked\r\n\r\n");
-    let line = operator.raw(&[endless.as_bytes(), chunk.repeat(20).as_bytes()].concat());
+    let line = operator.raw(&[endless.as_bytes(), chunk.repeat(20).as_bytes()].concat(), false);
     assert!(line.starts_with("HTTP/1.1 413") || line.is_empty(), "{line}");
     assert_eq!(operator.client("pod-0").send(RunFile::Journal, 0, b"still\n"), Ok(Sent::Here(6)));
 }
@@ -275,7 +278,7 @@ proptest! {
              content-length: {length}\r\n\r\n"
         );
         let request = [head.as_bytes(), &more].concat();
-        let line = operator.raw(&request[..cut.index(request.len() + 1)]);
+        let line = operator.raw(&request[..cut.index(request.len() + 1)], true);
         prop_assert!(!line.starts_with("HTTP/1.1 2"), "{}", line);
         prop_assert!(operator.copy(RunFile::Journal).is_empty());
     }
