@@ -1,8 +1,8 @@
 //! The objects that the operator creates for a job: pods, and the secret with its token.
 //!
-//! A pod is the user's template, as it stands, with what a worker needs to find its coordinator added to it. Nothing that
-//! the user wrote is changed but what would break the job: pods are never restarted in place, and get no access to
-//! Kubernetes' API.
+//! A pod is the user's template, as it stands, with what a worker needs to find its coordinator added to it. Nothing
+//! that the user wrote is changed but what would break the job: pods are never restarted in place, and get no access
+//! to Kubernetes' API.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::reconcile::{Backend, NewPod, Role};
 
 /// Where a pod finds the job's token and its job file.
 pub const SECRETS: &str = "/var/run/bellwether";
-/// Where a coordinator keeps the run's folder.
+/// Where a coordinator keeps the run's folder, and a worker where its coordinator is.
 pub const STATE: &str = "/var/lib/bellwether";
 /// Where a pod of a user's image finds the operator's program.
 const TOOLS: &str = "/bellwether";
@@ -108,7 +108,8 @@ impl Template {
     /// The manifest of a pod.
     pub fn pod(&self, new: &NewPod, namespace: &str, owner: Value) -> Value {
         let template = self.templates.get(&new.role).cloned().unwrap_or_else(|| json!({}));
-        let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"], "spec": template["spec"]});
+        let (metadata, spec) = (&template["metadata"], &template["spec"]);
+        let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
         if !pod["spec"].is_object() {
             pod["spec"] = json!({});
         }
@@ -169,17 +170,13 @@ impl Template {
 
     fn volumes(&self, spec: &mut Value, role: Role) {
         let secret = secret_name(&self.job, &self.uid);
-        let mut volumes =
-            vec![json!({"name": SECRETS_VOLUME, "secret": {"secretName": secret, "defaultMode": 0o400}})];
-        if role == Role::Coordinator {
-            volumes.push(match &self.volume {
-                Some((claim, _)) => {
-                    json!({"name": STATE_VOLUME, "persistentVolumeClaim": {"claimName": claim}})
-                }
-                None => json!({"name": STATE_VOLUME, "emptyDir": {}}),
-            });
-        }
-        list(spec, "volumes").extend(volumes);
+        // Workers keep there where their coordinator is.
+        let state = match self.volume.as_ref().filter(|_| role == Role::Coordinator) {
+            Some((claim, _)) => json!({"name": STATE_VOLUME, "persistentVolumeClaim": {"claimName": claim}}),
+            None => json!({"name": STATE_VOLUME, "emptyDir": {}}),
+        };
+        let secret = json!({"name": SECRETS_VOLUME, "secret": {"secretName": secret, "defaultMode": 0o400}});
+        list(spec, "volumes").extend([secret, state]);
     }
 
     /// Fills the first container in; says whether it is of the operator's own image.
@@ -199,13 +196,12 @@ impl Template {
             list(container, "envFrom").push(json!({"secretRef": {"name": secret}}));
         }
         let mut mounts = vec![json!({"name": SECRETS_VOLUME, "mountPath": SECRETS, "readOnly": true})];
-        if new.role == Role::Coordinator {
-            let mut mount = json!({"name": STATE_VOLUME, "mountPath": STATE});
-            if let Some((_, path)) = self.volume.as_ref().filter(|(_, path)| !path.is_empty()) {
-                mount["subPath"] = json!(path.trim_matches('/'));
-            }
-            mounts.push(mount);
+        let mut state = json!({"name": STATE_VOLUME, "mountPath": STATE});
+        let claim = self.volume.as_ref().filter(|_| new.role == Role::Coordinator);
+        if let Some((_, path)) = claim.filter(|(_, path)| !path.is_empty()) {
+            state["subPath"] = json!(path.trim_matches('/'));
         }
+        mounts.push(state);
         if !is_own_image {
             mounts.push(json!({"name": TOOLS_VOLUME, "mountPath": TOOLS}));
         }

@@ -1,7 +1,7 @@
 //! Kubernetes' nodes as slots: what the engine is told of them.
 //!
-//! On a node with GPUs each GPU is a slot. On other nodes a slot is so many processors, unless some node has GPUs: then
-//! these do not count. What pods of others ask for is taken.
+//! On a node with GPUs each GPU is a slot. On other nodes a slot is a number of processors, unless some node has GPUs:
+//! then these do not count. What pods of others ask for is taken.
 
 use std::collections::{BTreeMap, BTreeSet};
 

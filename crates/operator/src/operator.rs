@@ -73,7 +73,7 @@ pub struct Options {
     pub listen: SocketAddr,
     /// Where it listens for those who want to know how it is.
     pub listen_metrics: SocketAddr,
-    /// Takes a sentence for whoever reads the log.
+    /// Takes a sentence for those who read the log.
     pub log: Arc<dyn Fn(&str) + Send + Sync>,
 }
 

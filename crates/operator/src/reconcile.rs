@@ -1,7 +1,7 @@
 //! What has to be done for one job: from what is wanted and what is there to actions, as a pure function.
 //!
-//! [`reconcile`] is asked whenever something may have changed, and as often as one likes. It knows only what Kubernetes'
-//! API knows, so an operator that lost everything else goes on where the last one was.
+//! [`reconcile`] is asked whenever something may have changed, and as often as one likes. It knows only what
+//! Kubernetes' API knows, so an operator that lost everything else goes on where the last one was.
 //!
 //! # Laws
 //!

@@ -19,7 +19,7 @@ use crate::reconcile::{Action, NewPod, News, Observed, Role};
 const SCHEDULER: &str = "bellwether-scheduler";
 const CONTROLLER: &str = "bellwether-controller";
 
-/// Does these things in this order; says whether a new allocation was written, after which all has to be looked at anew.
+/// Does these things in this order; says whether the status was written, after which all has to be looked at again.
 pub(super) async fn carry_out(
     job: &Arc<ElasticJob>,
     spec: &JobSpec,

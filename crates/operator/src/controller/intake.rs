@@ -36,7 +36,11 @@ pub(super) async fn sync(spec: &JobSpec, uid: &str, context: &Context) -> Result
             context.edit(uid, |known| known.refused = Some((Reason::Suspended, String::new())));
             return Ok(None);
         }
-        (None, _) => submit(spec, uid, context).await?,
+        (None, _) => match submit(spec, uid, context).await? {
+            // An operator before this one submitted it, maybe as its author wanted it then.
+            Ok((run, false)) => change(&run, None, &wanted, context).await,
+            submitted => submitted.map(|_| ()),
+        },
     };
     Ok(match outcome {
         Ok(()) => {
@@ -52,7 +56,12 @@ pub(super) async fn sync(spec: &JobSpec, uid: &str, context: &Context) -> Result
 
 type Refused = (Reason, String, Option<Duration>);
 
-async fn submit(spec: &JobSpec, uid: &str, context: &Context) -> Result<Result<(), Refused>, Fault> {
+/// Submits the job. Answers with the name of its run, and whether it was not submitted before.
+async fn submit(
+    spec: &JobSpec,
+    uid: &str,
+    context: &Context,
+) -> Result<Result<(String, bool), Refused>, Fault> {
     let profile = match profile(spec, context).await? {
         Ok(profile) => profile,
         Err(why) => return Ok(Err((Reason::ReferenceMissing, why, Some(OFFER_AGAIN)))),
@@ -86,9 +95,9 @@ async fn submit(spec: &JobSpec, uid: &str, context: &Context) -> Result<Result<(
         answer = context.engine.ask(Request::Submit(Box::new(submission(name)))).await;
     }
     Ok(match answer {
-        Ok(Reply::Job { job, .. }) => {
+        Ok(Reply::Job { job, created }) => {
             context.edit(uid, |known| known.run = Some(job.name.clone()));
-            Ok(())
+            Ok((job.name.clone(), created))
         }
         Ok(_) => Err((Reason::InvalidSpec, "the engine answered something else".into(), None)),
         Err(refusal) => Err(refused(&refusal)),

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep_until};
 use super::Watched;
 use crate::nodes::{SlotRule, seen};
 
-/// News that nobody takes in time are dropped: all is looked at now and then anyway.
+/// News that are not taken in time are dropped: all is looked at now and then anyway.
 const NEWS: usize = 1 << 14;
 
 /// News within this time are told together.

@@ -1,6 +1,6 @@
 //! The operator on a server of Kubernetes, with nodes that are played: pods are processes of this machine.
 
-#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test that fails says where")]
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -19,6 +19,26 @@ struct Bench {
     kubelet: Kubelet,
     operator: Operator,
     folder: tempfile::TempDir,
+}
+
+impl Drop for Bench {
+    /// A test that fails shows what the operator and the pods said.
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        let tail =
+            |text: &str| text.lines().rev().take(20).map(|line| format!("    {line}\n")).collect::<String>();
+        eprintln!("the operator, last line first:\n{}", tail(&self.operator.log()));
+        let ledger = std::fs::read_to_string(self.operator.state().join("ledger.jsonl")).unwrap_or_default();
+        let short = |line: &str| format!("    {}\n", line.chars().take(300).collect::<String>());
+        let ledger: String = ledger.lines().rev().take(30).map(short).collect();
+        eprintln!("the ledger, last line first:\n{ledger}");
+        for pod in std::fs::read_dir(self.folder.path().join("nodes")).into_iter().flatten().flatten() {
+            let text = std::fs::read_to_string(pod.path().join("log")).unwrap_or_default();
+            eprintln!("a pod, last line first:\n{}", tail(&text));
+        }
+    }
 }
 
 async fn bench(kubeconfig: PathBuf, arguments: &[&str]) -> Bench {

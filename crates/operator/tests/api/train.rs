@@ -11,7 +11,7 @@ use crate::support::operator::{Jobs, bellwether, namespace};
 use crate::support::wait_for;
 use crate::{Bench, bench, on_server};
 
-/// The digits, for so many steps.
+/// The digits, for this many steps.
 fn digits(steps: u64) -> Value {
     json!({
         "name": "digits", "steps": steps, "seed": 7,
@@ -59,7 +59,7 @@ async fn scale(jobs: &Jobs, job: &str, workers: u32) {
     jobs.api.patch(job, &PatchParams::default(), &patch).await.unwrap();
 }
 
-/// Waits until so many workers train, by the copy of the run's journal.
+/// Waits until this many workers train, by the copy of the run's journal.
 async fn until_members(bench: &Bench, run: &str, workers: usize) {
     let journal = bench.operator.state().join("runs").join(run).join("journal.jsonl");
     wait_for(&format!("{workers} workers"), 60, async || {

@@ -26,6 +26,9 @@ use tokio::time::sleep;
 /// Time between two signs of life.
 const HEARTBEAT: Duration = Duration::from_secs(2);
 
+/// The last address that a pod got.
+static LAST_ADDRESS: AtomicU32 = AtomicU32::new(0);
+
 /// Nodes that are played until this is dropped; then their processes are killed.
 pub(crate) struct Kubelet {
     shared: Arc<Shared>,
@@ -39,7 +42,6 @@ struct Shared {
     programs: BTreeMap<String, PathBuf>,
     nodes: Mutex<BTreeMap<String, Arc<AtomicBool>>>,
     pods: Mutex<BTreeMap<String, Running>>,
-    last_address: AtomicU32,
 }
 
 struct Running {
@@ -60,7 +62,6 @@ impl Kubelet {
             programs,
             nodes: Mutex::default(),
             pods: Mutex::default(),
-            last_address: AtomicU32::new(0),
         });
         let of_pods = tokio::spawn(Arc::clone(&shared).watch());
         Kubelet { shared, tasks: vec![of_pods] }
@@ -205,9 +206,10 @@ impl Shared {
     }
 
     async fn play(self: Arc<Shared>, pod: Pod, mut left: oneshot::Receiver<u64>) {
-        let number = self.last_address.fetch_add(1, Ordering::Relaxed) + 1;
-        let [_, _, high, low] = number.to_be_bytes();
-        let address = Ipv4Addr::new(127, 77, high, low);
+        let number = LAST_ADDRESS.fetch_add(1, Ordering::Relaxed) + 1;
+        let [.., high, low] = number.to_be_bytes();
+        // Processes of another test may not be gone.
+        let address = Ipv4Addr::new(127, 64 + (std::process::id() % 128) as u8, high, low);
         let folder = self.folder.join(pod.uid().unwrap_or_default());
         let status = match self.spawn(&pod, address, &folder).await {
             Err(error) => {
