@@ -1,7 +1,7 @@
 //! Leader election: of several operators one works, the one that holds a Lease.
 //!
-//! An operator that takes the Lease from another counts up its transitions. That number goes with every decision that is
-//! written
+//! An operator that takes the Lease from another counts up its transitions. That number goes with every decision that
+//! is written
 //! ([fencing](crate::controller)), so that one who lost the Lease without noticing cannot overwrite its successor's.
 
 use std::time::Duration;

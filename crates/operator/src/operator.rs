@@ -151,11 +151,7 @@ async fn work(options: Options, lease_transitions: u64, master: [u8; 32], lead: 
     let triggers = triggers(&context, woken, pods.news);
     let controller = controller
         .reconcile_on(triggers)
-        .run(
-            controller::reconcile,
-            |job, fault, context| controller::after_fault(job, fault, context),
-            Arc::clone(&context),
-        )
+        .run(controller::reconcile, controller::after_fault, Arc::clone(&context))
         .for_each(|_| async {});
     let engine = start(engine)?;
     // Nothing was there before: this is called once.

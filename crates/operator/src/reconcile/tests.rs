@@ -58,9 +58,9 @@ fn created(todo: &Todo) -> Vec<(Role, u32, Option<&str>)> {
     todo.actions.iter().filter_map(created).collect()
 }
 
-fn deleted(todo: &Todo) -> Vec<&str> {
-    let deleted = |action| match action {
-        &Action::Delete { ref pod, .. } => Some(pod.as_str()),
+fn deleted<'t>(todo: &'t Todo) -> Vec<&'t str> {
+    let deleted = |action: &'t Action| match action {
+        Action::Delete { pod, .. } => Some(pod.as_str()),
         _ => None,
     };
     todo.actions.iter().filter_map(deleted).collect()

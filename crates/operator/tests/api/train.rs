@@ -64,8 +64,8 @@ async fn until_members(bench: &Bench, run: &str, workers: usize) {
     let journal = bench.operator.state().join("runs").join(run).join("journal.jsonl");
     wait_for(&format!("{workers} workers"), 60, async || {
         let text = std::fs::read_to_string(&journal).ok()?;
-        let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let last = lines.filter(|line| line["event"] == "membership").last()?;
+        let mut lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let last = lines.rfind(|line| line["event"] == "membership")?;
         (last["workers"].as_array()?.len() == workers).then_some(())
     })
     .await;
