@@ -1,7 +1,7 @@
 //! How the servers are compiled. This file's text is part of the key of a build: another recipe is another build.
 //!
 //! Kubernetes 1.20 is of January 2021, and Debian's compiler is Go 1.19. Two things in the sources do not stand that
-//! without a change (see [`patch`]), and one generated file is not in the archive (see [`generate`]).
+//! without a change (see [`patch`]), and one generated file is not in the archive (see `openapi-gen` below).
 
 use std::fs;
 use std::path::{Path, PathBuf};
