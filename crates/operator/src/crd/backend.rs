@@ -20,11 +20,11 @@ pub enum Backend {
     /// number of them.
     #[default]
     Native,
-    /// The template's command is a PyTorch script that finds what `torchrun` sets. When its size changes, all pods start
-    /// again from the script's own checkpoint.
+    /// The template's command is a PyTorch script that finds what `torchrun` sets. When its size changes, all pods
+    /// start again from the script's own checkpoint.
     Torchrun,
-    /// The template's command is a TensorFlow script that finds `TF_CONFIG`. When its size changes, all pods start again
-    /// from the script's own checkpoint.
+    /// The template's command is a TensorFlow script that finds `TF_CONFIG`. When its size changes, all pods start
+    /// again from the script's own checkpoint.
     Tensorflow,
     /// A word that this version does not know.
     #[serde(other)]

@@ -1,9 +1,9 @@
 //! The schema of the job file as Kubernetes can have it.
 //!
-//! A schema of Kubernetes is structural: one type at every place, and no choice between shapes. The job file has choices:
-//! a table with a `kind`, a word or a table, a number or a text. The shapes of a choice are laid over each other here:
-//! every key of any shape is known, with a type that fits all of them. Where no type does, the place is open. What is
-//! lost that way, [`super::check()`] says.
+//! A schema of Kubernetes is structural: one type at every place, and no choice between shapes. The job file has
+//! choices: a table with a `kind`, a word or a table, a number or a text. The shapes of a choice are laid over each
+//! other here: every key of any shape is known, with a type that fits all of them. Where no type does, the place is
+//! open. What is lost that way, [`super::check()`] says.
 //!
 //! Keys that the schema does not know are kept, not cut off: the operator answers a key that is misspelt with the one
 //! that was meant, and a definition that is older than the operator loses nothing. Defaults stay out, because a default

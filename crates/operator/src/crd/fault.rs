@@ -38,7 +38,8 @@ impl FieldError {
     ///
     /// ```
     /// use bellwether_operator::crd::FieldError;
-    /// let errors = [FieldError::new("spec.job", "it is missing").hint("write a job"), FieldError::new("spec.work", "x")];
+    /// let missing = FieldError::new("spec.job", "it is missing").hint("write a job");
+    /// let errors = [missing, FieldError::new("spec.work", "x")];
     /// assert_eq!(FieldError::message(&errors), "spec.job: it is missing (write a job)\nspec.work: x");
     /// ```
     pub fn message(errors: &[FieldError]) -> String {

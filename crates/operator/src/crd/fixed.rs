@@ -65,8 +65,8 @@ pub fn fixed(spec: &ElasticJobSpec) -> BTreeMap<String, String> {
     FIELDS.iter().map(digest).collect()
 }
 
-/// What was changed of a job that had been accepted, though it cannot be. Fields that an earlier version of the operator
-/// did not fix are free.
+/// What was changed of a job that had been accepted, though it cannot be. Fields that an earlier version of the
+/// operator did not fix are free.
 pub(super) fn check(job: &ElasticJob) -> Vec<FieldError> {
     let before = job.status.as_ref().map(|status| &status.fixed);
     let now = fixed(&job.spec);

@@ -1,4 +1,5 @@
-//! The rules that a type cannot say, each in CEL and in Rust. Those in [`super::fixed()`] compare two versions of a job.
+//! The rules that a type cannot say, each in CEL and in Rust. Those in [`super::fixed()`] compare two versions of a
+//! job.
 
 use super::backend::Backend;
 use super::job::{ElasticJob, Policy};
@@ -8,7 +9,8 @@ use bellwether_core::queue::DEFAULT_QUEUE;
 /// A rule about a resource.
 #[derive(Debug)]
 pub struct Rule<T: 'static> {
-    /// The node of the schema that has it: names of properties, from the object's root. `self` in the rule is its value.
+    /// The node of the schema that has it: names of properties, from the object's root. `self` in the rule is its
+    /// value.
     pub node: &'static [&'static str],
     /// The field at fault where the rule does not hold.
     pub field: &'static str,

@@ -83,8 +83,8 @@ pub(super) fn each(schema: &mut Value, visit: &mut impl FnMut(&mut Map<String, V
     }
 }
 
-/// Gives an integer a format that Kubernetes knows and a maximum, so that what is accepted can be read: a number that is
-/// too large for its type would make the object unreadable.
+/// Gives an integer a format that Kubernetes knows and a maximum, so that what is accepted can be read: a number that
+/// is too large for its type would make the object unreadable.
 fn bounded(node: &mut Map<String, Value>) {
     let (format, most) = match node.get("format").and_then(Value::as_str) {
         Some("uint8") => ("int32", 255),

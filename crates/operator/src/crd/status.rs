@@ -1,7 +1,8 @@
-//! What the operator tells of an `ElasticJob`. Everything may be missing, so that objects of other versions can be read.
+//! What the operator tells of an `ElasticJob`. Everything may be missing, so that objects of other versions can be
+//! read.
 //!
-//! Fractions are strings, by the conventions of Kubernetes' API, and so are times, so that what was written is read back
-//! to the letter.
+//! Fractions are strings, by the conventions of Kubernetes' API, and so are times, so that what was written is read
+//! back to the letter.
 
 use std::collections::BTreeMap;
 
@@ -45,12 +46,12 @@ pub struct ElasticJobStatus {
     /// What is foreseen of the job, while it has not ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outlook: Option<Outlook>,
-    /// What was accepted and cannot be changed any more: fields of the specification, with a digest of each. Until it is
-    /// written everything may be changed.
+    /// What was accepted and cannot be changed any more: fields of the specification, with a digest of each. Until it
+    /// is written everything may be changed.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub fixed: BTreeMap<String, String>,
-    /// What holds of the job: `Accepted`, `QuotaReserved`, `Running`, `Resizing`, `Suspended`, and at its end `Complete`
-    /// or `Failed`.
+    /// What holds of the job: `Accepted`, `QuotaReserved`, `Running`, `Resizing`, `Suspended`, and at its end
+    /// `Complete` or `Failed`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

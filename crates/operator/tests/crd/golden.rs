@@ -1,7 +1,7 @@
 //! `deploy/crds.yaml` is what the program prints.
 //!
-//! Where a change is wanted, `BELLWETHER_SNAPSHOTS=write cargo test --release -p bellwether-operator --test crd golden::`
-//! writes it, and the difference is read like any other.
+//! Where a change is wanted, `BELLWETHER_SNAPSHOTS=write cargo test --release -p bellwether-operator --test crd
+//! golden::` writes it, and the difference is read like any other.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ fn the_file_for_installing_is_what_the_program_prints() {
     let kept = std::fs::read_to_string(FILE).unwrap_or_default();
     let differs = kept.lines().zip(text.lines()).position(|(kept, found)| kept != found);
     let line = differs.or((kept != text).then(|| kept.lines().count().min(text.lines().count())));
-    let hint = "where that is wanted: BELLWETHER_SNAPSHOTS=write cargo test --release -p bellwether-operator --test crd";
+    let hint = "where that is wanted, set BELLWETHER_SNAPSHOTS=write and test again";
     assert_eq!(line.map(|line| line + 1), None, "deploy/crds.yaml differs from this line on; {hint}");
 }
 

@@ -44,7 +44,8 @@ fn objects_with_missing_and_unknown_fields_can_be_read() {
 fn an_object_says_again_what_it_said() {
     let spec = json!({
         "job": with(digits(), &[("/seed", json!(9_007_199_254_740_993_u64)), ("/optimizer/learning_rate", json!(0.1))]),
-        "worker": {"template": {"metadata": {"labels": {"a": "b"}}, "spec": {"newField": {"x": [null, 1.5]}}}, "slotsPerPod": 2},
+        "worker": {"slotsPerPod": 2,
+            "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"newField": {"x": [null, 1.5]}}}},
         "elastic": {"minReplicas": 1, "maxReplicas": 8, "discreteSizes": [1, 2, 4], "policy": "Manual", "replicas": 2},
         "checkpoint": {"url": "s3://b-b/x", "secretRef": {"name": "s"}, "intervalSeconds": 60},
         "failurePolicy": {"maxRestarts": 3, "rules": [{"onExitCodes": [42], "action": "FailJob"}]},
@@ -58,7 +59,8 @@ fn an_object_says_again_what_it_said() {
         "training": {"step": 12, "totalSteps": 100, "progressPercent": 12, "samplesPerSecond": "812.5",
             "predictedSamplesPerSecond": "800", "loss": "0.25", "lastReport": "2026-11-20T10:00:00Z",
             "expectedEnd": "2026-11-20T11:00:00Z", "digest": "d"},
-        "outlook": {"waitsFor": "x", "ahead": 1, "aheadNames": ["b"], "starts": {"earliest": "2026-11-20T10:00:00Z"}, "ends": {}},
+        "outlook": {"waitsFor": "x", "ahead": 1, "aheadNames": ["b"], "ends": {},
+            "starts": {"earliest": "2026-11-20T10:00:00Z"}},
         "conditions": [{"type": "Running", "status": "True", "reason": "Started", "message": "",
             "lastTransitionTime": "2026-11-20T10:00:00.125Z", "observedGeneration": 3}],
     });
@@ -215,7 +217,8 @@ fn what_only_a_program_can_tell_names_the_field() {
         assert!(found.what.starts_with(what), "{found}");
     }
     let both = json!({
-        "job": with(digits(), &[("/checkpoint", json!({"url": "s3://bucket/a"}))]), "checkpoint": {"url": "s3://bucket/b"},
+        "job": with(digits(), &[("/checkpoint", json!({"url": "s3://bucket/a"}))]),
+        "checkpoint": {"url": "s3://bucket/b"},
     });
     assert_eq!(only(both).field, "spec.checkpoint.url");
     let by_job =

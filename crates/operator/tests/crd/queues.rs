@@ -155,7 +155,8 @@ proptest! {
         parent in prop_oneof![Just(Value::Null), Just(json!("a")), Just(json!("b"))],
         types in proptest::collection::btree_set(prop_oneof![Just("all"), Just("v100"), Just("p100")], 0..3),
     ) {
-        let amounts: Value = types.iter().map(|name| ((*name).to_owned(), json!(1))).collect::<serde_json::Map<_, _>>().into();
+        let amounts = types.iter().map(|name| ((*name).to_owned(), json!(1)));
+        let amounts: Value = amounts.collect::<serde_json::Map<_, _>>().into();
         let mut spec = json!({"limit": amounts});
         if !parent.is_null() {
             spec["parent"] = parent;

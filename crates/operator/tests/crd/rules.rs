@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use bellwether_operator::crd::{ElasticJob, RULES, check};
 use kube_cel::{CompiledSchema, Validator, analyze_rule, compile_schema};
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
 use serde_json::{Value, json};
 
 use crate::{digits, job, object, schema, template, with};

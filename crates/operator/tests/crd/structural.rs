@@ -1,4 +1,4 @@
-//! A server takes a schema only if it is structural: <https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema>.
+//! A server takes a schema only if it is structural, as Kubernetes' page on custom resource definitions has it.
 
 use bellwether_operator::crd::{ElasticJob, Queue};
 use bellwether_testkit::Random;
