@@ -14,6 +14,7 @@ use bellwether_serve::request::EngineHandle;
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::jiff::Timestamp;
+use kube::api::DeleteParams;
 use kube::runtime::controller::Action as Next;
 use kube::runtime::events::{Event, EventType, Recorder};
 use kube::runtime::reflector::Store;
@@ -21,7 +22,7 @@ use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use crate::crd::ElasticJob;
+use crate::crd::{ElasticJob, FieldError, Queue};
 use crate::desk::Desk;
 use crate::job::{JobSpec, Kept};
 use crate::nodes::{SlotRule, is_lost};
@@ -89,6 +90,8 @@ pub struct Context {
     pub pods: Store<Pod>,
     /// All nodes.
     pub nodes: Store<Node>,
+    /// All queues.
+    pub queues: Store<Queue>,
     /// What counts as a slot.
     pub slots: SlotRule,
     /// The image with Bellwether's programs.
@@ -173,10 +176,30 @@ pub struct Known {
     status_at: Option<tokio::time::Instant>,
     /// Why Kubernetes refuses its pods.
     rejected: Option<String>,
+    /// Its specification as it was read last.
+    spec: Option<(SpecKey, Described)>,
+    /// The last one with which nothing was wrong.
+    good: Option<Arc<JobSpec>>,
 }
+
+/// From what a specification was read: the generation of the object, and whether its fixed fields were written.
+type SpecKey = (Option<i64>, bool);
+
+/// A specification; `None` of another controller's job, or what is wrong with it.
+type Described = Result<Option<Arc<JobSpec>>, String>;
 
 pub(crate) fn now_s() -> f64 {
     observe::seconds(&Timestamp::now())
+}
+
+impl Known {
+    /// Why the job cannot be as its author wants it now.
+    fn refusal(&self) -> Option<(status::Reason, String)> {
+        match &self.spec {
+            Some((_, Err(why))) => Some((status::Reason::InvalidSpec, why.clone())),
+            _ => self.refused.clone(),
+        }
+    }
 }
 
 impl Context {
@@ -258,6 +281,26 @@ impl Context {
                 cached
             }
         })
+    }
+
+    /// What its author asks for: read once, as long as it stays as it is.
+    fn spec(&self, job: &ElasticJob, uid: &str) -> Described {
+        let has_fixed = job.status.as_ref().is_some_and(|status| !status.fixed.is_empty());
+        let key = (job.metadata.generation, has_fixed);
+        let known = self.edit(uid, |known| known.spec.clone());
+        if let Some((_, described)) = known.filter(|(known, _)| *known == key) {
+            return described;
+        }
+        let described = crate::spec::of(job);
+        let described =
+            described.map(|spec| spec.map(Arc::new)).map_err(|errors| FieldError::message(&errors));
+        self.edit(uid, |known| {
+            known.spec = Some((key, described.clone()));
+            if let Ok(Some(good)) = &described {
+                known.good = Some(Arc::clone(good));
+            }
+        });
+        described
     }
 
     fn api(&self, namespace: &str) -> Api<ElasticJob> {
@@ -354,17 +397,23 @@ async fn look_after(job: &Arc<ElasticJob>, uid: &str, context: &Context) -> Resu
     if kept.lease_transitions > context.lease_transitions {
         return Err(Fault::Deposed);
     }
-    let spec = match crate::spec::of(job) {
+    let spec = match context.spec(job, uid) {
         Ok(Some(spec)) => spec,
         // Another controller's.
         Ok(None) => return Ok(Next::await_change()),
-        Err(why) => {
-            context.edit(uid, |known| known.refused = Some((status::Reason::InvalidSpec, why)));
-            status::write(job, None, &kept, &[], context).await?;
-            return Ok(Next::await_change());
-        }
+        Err(_) => match context.edit(uid, |known| known.good.clone()) {
+            // It goes on as it was accepted.
+            Some(spec) => spec,
+            None => {
+                status::write(job, None, &kept, &[], context).await?;
+                return Ok(Next::await_change());
+            }
+        },
     };
-    let retry = if kept.is_over { None } else { intake::sync(&spec, uid, context).await? };
+    if let Some(next) = remove_in_time(&kept, &spec, context).await? {
+        return Ok(next);
+    }
+    let retry = if kept.is_over { None } else { intake::sync(job, &spec, uid, context).await? };
     let run = context.edit(uid, |known| known.run.clone());
     let pods: Vec<Arc<Pod>> = context.pods_of(uid);
     let seen: Vec<PodSeen> = pods.iter().filter_map(|pod| observe::seen(pod)).collect();
@@ -392,8 +441,27 @@ async fn look_after(job: &Arc<ElasticJob>, uid: &str, context: &Context) -> Resu
         return Ok(Next::requeue(Duration::ZERO));
     }
     status::write(job, Some(&spec), &kept, &seen, context).await?;
-    let again = todo.again_s.map(Duration::from_secs_f64).into_iter().chain(retry).min();
+    let removed = kept.ended_s.zip(spec.ttl_s).map(|(ended_s, ttl_s)| ended_s + ttl_s as f64 - now_s());
+    let again =
+        todo.again_s.into_iter().chain(removed).map(|seconds| Duration::from_secs_f64(seconds.max(0.0)));
+    let again = again.chain(retry).min();
     Ok(Next::requeue(again.unwrap_or(LOOK).clamp(Duration::from_millis(50), LOOK)))
+}
+
+/// A job that ended long enough ago is removed; answers with when to look again, where that is all there is to do.
+async fn remove_in_time(kept: &Kept, spec: &JobSpec, context: &Context) -> Result<Option<Next>, Fault> {
+    let (Some(ttl_s), Some(ended_s)) = (spec.ttl_s, kept.ended_s) else { return Ok(None) };
+    let left_s = ended_s + ttl_s as f64 - now_s();
+    if left_s > 0.0 {
+        return Ok(None);
+    }
+    let parameters = DeleteParams::background();
+    match context.api(&spec.namespace).delete(&spec.name, &parameters).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => {}
+        Err(error) => return Err(error.into()),
+        Ok(_) => {}
+    }
+    Ok(Some(Next::await_change()))
 }
 
 /// What the engine wants, and why it decided so.

@@ -82,6 +82,7 @@ impl Desk {
                 self.close(attended, report);
             }
             News::Lost(why) => self.close(attended, Report::Lost { job, why: why.clone() }),
+            News::Failed(why) => self.close(attended, Report::Failed { job, why: why.clone() }),
             News::Unplaced(why) => self.close(attended, Report::Unplaced { job, why: why.clone() }),
         }
     }
@@ -90,7 +91,7 @@ impl Desk {
     fn close(&self, attended: &mut Attended, last: Report) {
         attended.is_open = false;
         attended.follower = None;
-        attended.desired.workers = 0;
+        (attended.desired.workers, attended.desired.servers) = (0, 0);
         attended.desired.places.clear();
         (self.tell)(last);
     }
@@ -116,7 +117,7 @@ impl Desk {
         let known_end = wanted.known_end_unix_s.map(f64::to_bits);
         let places = wanted.places.clone().unwrap_or_default();
         let reason = String::new();
-        let desired = Desired { workers: wanted.workers, places, known_end, reason };
+        let desired = Desired { workers: wanted.workers, servers: wanted.servers, places, known_end, reason };
         let follower = || Some(follower(wanted.job, &wanted.run, &self.tell));
         match known {
             Some(known) => {

@@ -28,7 +28,7 @@ pub struct JobSpec {
     pub port: u16,
     /// What is trained, as the engine knows it.
     pub job: CheckedJob,
-    /// Samples of an epoch, where the author says how many there are.
+    /// Samples of an epoch, or of a script's whole work, where the author says how many there are.
     pub training_samples: Option<u64>,
     /// Numbers of workers that it may have now.
     pub workers: WorkerRange,
@@ -36,8 +36,6 @@ pub struct JobSpec {
     pub weight: f64,
     /// Seconds from its creation within which it should be done.
     pub deadline_s: Option<f64>,
-    /// Its queue.
-    pub queue: Option<String>,
     /// Whether it has to wait.
     pub is_suspended: bool,
     /// The name and the key of a ConfigMap with its profile.
@@ -79,6 +77,8 @@ pub struct Kept {
     pub restarts: Restarts,
     /// Whether the job has ended.
     pub is_over: bool,
+    /// When it ended, in seconds since the Unix epoch.
+    pub ended_s: Option<f64>,
     /// Name of its run.
     pub run: Option<String>,
 }
@@ -104,6 +104,15 @@ pub fn time(unix_s: f64) -> Option<String> {
     (unix_s > 0.0).then(|| time.to_string())
 }
 
+/// Whether a status says all of this already; what is null may be missing.
+pub fn contains(whole: &Value, part: &Value) -> bool {
+    match part {
+        Value::Null => whole.is_null(),
+        Value::Object(part) => part.iter().all(|(key, value)| contains(&whole[key], value)),
+        _ => whole == part,
+    }
+}
+
 impl Kept {
     /// Reads a status: anything may be missing.
     pub fn of(status: &Value) -> Kept {
@@ -112,14 +121,16 @@ impl Kept {
         let places =
             nodes.filter_map(|node| Some((node["node"].as_str()?.to_owned(), small(&node["slots"]))));
         let restarts = &status["restarts"];
-        let conditions = status["conditions"].as_array().into_iter().flatten();
+        let mut conditions = status["conditions"].as_array().into_iter().flatten();
         let ends = |condition: &Value| {
             matches!(condition["type"].as_str(), Some("Complete" | "Failed")) && condition["status"] == "True"
         };
+        let end = conditions.find(|condition| ends(condition));
         Kept {
             allocation: Allocation {
                 generation: number(&allocation["generation"]),
                 workers: small(&allocation["replicas"]),
+                servers: small(&allocation["servers"]),
                 places: places.collect(),
                 since_s: time_s(&allocation["since"]),
             },
@@ -129,19 +140,21 @@ impl Kept {
                 coordinator: small(&restarts["coordinator"]),
                 last_s: time_s(&restarts["last"]),
             },
-            is_over: conditions.into_iter().any(ends),
+            is_over: end.is_some(),
+            ended_s: end
+                .map(|condition| time_s(&condition["lastTransitionTime"]))
+                .filter(|time_s| *time_s > 0.0),
             run: status["run"].as_str().map(Into::into),
         }
     }
 
     /// How an allocation stands in a status.
     pub fn allocation(allocation: &Allocation, lease_transitions: u64, reason: &str) -> Value {
-        let Allocation { generation, workers, places, since_s } = allocation;
+        let Allocation { generation, workers, servers, places, since_s } = allocation;
         let nodes: Vec<Value> =
             places.iter().map(|(node, slots)| json!({"node": node, "slots": slots})).collect();
-        let total: u32 = places.values().sum();
         json!({
-            "generation": generation, "replicas": workers, "servers": total.saturating_sub(*workers),
+            "generation": generation, "replicas": workers, "servers": servers,
             "nodes": nodes, "since": time(*since_s), "reason": reason, "leaseTransitions": lease_transitions,
         })
     }
@@ -159,16 +172,16 @@ mod tests {
     #[test]
     fn a_status_says_again_what_was_written() {
         let places = BTreeMap::from([("a".to_owned(), 2), ("b".to_owned(), 1)]);
-        let allocation = Allocation { generation: 7, workers: 2, places, since_s: 1.5e9 };
+        let allocation = Allocation { generation: 7, workers: 2, servers: 1, places, since_s: 1.5e9 };
         let restarts = Restarts { crash: 1, coordinator: 2, last_s: 1.5e9 + 0.25 };
         let status = json!({
             "allocation": Kept::allocation(&allocation, 4, "why"), "restarts": Kept::restarts(&restarts),
-            "conditions": [{"type": "Failed", "status": "True"}], "run": "a.b",
+            "conditions": [{"type": "Failed", "status": "True", "lastTransitionTime": time(2e9)}], "run": "a.b",
         });
         let run = Some("a.b".to_owned());
         assert_eq!(
             Kept::of(&status),
-            Kept { allocation, lease_transitions: 4, restarts, is_over: true, run }
+            Kept { allocation, lease_transitions: 4, restarts, is_over: true, ended_s: Some(2e9), run }
         );
         for other in [json!(null), json!({"allocation": 3, "restarts": {"crash": -1, "last": "soon"}})] {
             assert_eq!(Kept::of(&other), Kept::default());

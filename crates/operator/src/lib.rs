@@ -13,5 +13,6 @@ pub mod nodes;
 pub mod observe;
 pub mod operator;
 pub mod pod;
+pub mod queues;
 pub mod reconcile;
 pub mod spec;

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use bellwether_runtime::run_dir::StateDir;
 use bellwether_sched::registry::Registry;
 use bellwether_serve::engine::{self, Channels, Engine};
 use bellwether_serve::loading::{self, LoadLimits};
@@ -32,6 +33,7 @@ use crate::foresight::Foresight;
 use crate::lease;
 use crate::nodes::SlotRule;
 use crate::observe;
+use crate::queues::Keeper;
 
 mod doors;
 mod sweep;
@@ -107,6 +109,7 @@ async fn work(options: Options, lease_transitions: u64, master: [u8; 32], lead: 
     let (wake, woken) = broadcast::channel(1 << 16);
     let (engine, ends, desk) = open_engine(&folder, options.policy, wake.clone(), Arc::clone(&log))?;
     let (nodes, pods) = (watch::nodes(&client, &log), watch::pods(&client, &log));
+    let queues = watch::queues(&client, &log);
     let pods_door = doors::listen(options.listen).await?;
     let known: Arc<OnceLock<Weak<Context>>> = Arc::default();
     let exchange = exchange_desk(Arc::clone(&known));
@@ -122,6 +125,7 @@ async fn work(options: Options, lease_transitions: u64, master: [u8; 32], lead: 
         }),
         pods: pods.store.clone(),
         nodes: nodes.store.clone(),
+        queues: queues.store.clone(),
         slots: options.slots.clone(),
         image: options.image,
         url: options.url,
@@ -138,6 +142,7 @@ async fn work(options: Options, lease_transitions: u64, master: [u8; 32], lead: 
     let _ = known.set(Arc::downgrade(&context));
     nodes.store.wait_until_ready().await.map_err(|_| anyhow!("nodes cannot be listed"))?;
     pods.store.wait_until_ready().await.map_err(|_| anyhow!("pods cannot be listed"))?;
+    queues.store.wait_until_ready().await.map_err(|_| anyhow!("queues cannot be listed"))?;
     let node_reports = watch::report_nodes(
         (nodes.store, nodes.news),
         (pods.store.clone(), pods.news.resubscribe()),
@@ -154,12 +159,16 @@ async fn work(options: Options, lease_transitions: u64, master: [u8; 32], lead: 
         .run(controller::reconcile, controller::after_fault, Arc::clone(&context))
         .for_each(|_| async {});
     let engine = start(engine)?;
+    let mut keeper = Keeper::new(context.client.clone(), ends.engine.clone(), queues.store, Arc::clone(&log));
+    // Jobs are offered to the engine with their queues.
+    keeper.divide().await;
     // Nothing was there before: this is called once.
     let _ = lead.set((Arc::clone(&context), exchange.clone()));
     let routes = exchange::routes(Arc::new(doors::OfContext(Arc::clone(&context))), exchange);
     let result = tokio::select! {
         broken = exchange::serve(pods_door, routes) => broken.map(|never| match never {}).map_err(Into::into),
         () = controller => Err(anyhow!("the controller ended")),
+        () = keeper.run(queues.news) => Err(anyhow!("the watch of the queues ended")),
         () = node_reports => Err(anyhow!("the watch of the nodes ended")),
         () = sweep::run(Arc::clone(&context), store, wake) => Err(anyhow!("the sweep ended")),
         why = depositions.recv() => Err(anyhow!(why.unwrap_or_default())),
@@ -217,10 +226,9 @@ fn open_engine(
         time_scale: None,
         retries: RETRIES,
         compact_at: bellwether_serve::daemon::COMPACT_AT_BYTES,
-        prepare: Box::new(move |name, _, _| {
-            let run = of_runs.join(name);
-            std::fs::create_dir_all(&run).map_err(|error| error.to_string())?;
-            Ok(run)
+        prepare: Box::new(move |name, job, _| {
+            let state = StateDir::find(Some(of_runs.clone())).map_err(|error| error.to_string())?;
+            state.create_named(name, job).map(|run| run.path).map_err(|error| error.to_string())
         }),
         outlook: Some(Box::new(Foresight { registry })),
         tell: Box::new(move |what| log(what)),

@@ -13,6 +13,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::crd::{self, FailurePolicy};
+
 pub use pods::{Exit, Final, Life, PodSeen, Role};
 
 mod backoff;
@@ -27,19 +29,14 @@ use size::Change;
 pub struct Desired {
     /// Workers that should train; 0: all leave with a checkpoint.
     pub workers: u32,
-    /// Pods on each node, parameter servers included.
+    /// Parameter servers beside them.
+    pub servers: u32,
+    /// The most pods on each node, parameter servers included.
     pub places: BTreeMap<String, u32>,
     /// When the run ended as far as the engine knows, in bits of seconds since the Unix epoch.
     pub known_end: Option<u64>,
     /// Why it is wanted, in a sentence.
     pub reason: String,
-}
-
-impl Desired {
-    /// Parameter servers: what the places hold beside the workers.
-    pub fn servers(&self) -> u32 {
-        self.places.values().sum::<u32>().saturating_sub(self.workers)
-    }
 }
 
 /// What was decided and written last.
@@ -49,7 +46,9 @@ pub struct Allocation {
     pub generation: u64,
     /// Workers.
     pub workers: u32,
-    /// Pods on each node.
+    /// Parameter servers.
+    pub servers: u32,
+    /// The most pods on each node.
     pub places: BTreeMap<String, u32>,
     /// When it was written, in seconds since the Unix epoch.
     pub since_s: f64,
@@ -76,7 +75,7 @@ pub enum Backend {
 }
 
 /// What the job's author says of it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Terms {
     /// How its pods work together.
     pub backend: Backend,
@@ -86,8 +85,10 @@ pub struct Terms {
     pub grace_s: u32,
     /// Seconds within which the fewest workers have to be ready.
     pub start_timeout_s: u32,
-    /// Crashes after which the job has failed.
-    pub max_restarts: u32,
+    /// Seconds from one allocation until one with more workers may follow.
+    pub cooldown_s: u32,
+    /// When it has failed.
+    pub failure: FailurePolicy,
 }
 
 /// Nodes on which something is about to end.
@@ -177,6 +178,8 @@ pub enum News {
     Ended(Final),
     /// It ended without a word.
     Lost(String),
+    /// It has failed for good.
+    Failed(String),
     /// Its pods found no place, which is not the job's fault.
     Unplaced(String),
 }
@@ -209,6 +212,8 @@ pub fn reconcile(seen: &Observed) -> Todo {
         return todo;
     }
     let Some(desired) = &seen.desired else { return todo };
+    let held_back = held_back(seen, desired, &mut todo);
+    let desired = held_back.as_ref().unwrap_or(desired);
     if let Some(allocation) = rewritten(seen, desired) {
         todo.then(Action::Allocate(allocation, desired.reason.clone()));
         return todo;
@@ -218,14 +223,19 @@ pub fn reconcile(seen: &Observed) -> Todo {
         dismiss(seen, &mut todo);
         return todo;
     }
-    count_failures(seen, &mut todo);
+    if let Some(why) = count_failures(seen, &mut todo) {
+        todo.then(Action::Tell(News::Failed(why)));
+        dismiss(seen, &mut todo);
+        return todo;
+    }
     if desired.workers == 0 {
         leave(seen, &mut todo);
         return todo;
     }
-    if seen.restarts.crash > seen.terms.max_restarts {
+    if seen.restarts.crash > seen.terms.failure.max_restarts {
         let crashes = seen.restarts.crash;
-        todo.then(Action::Tell(News::Lost(format!("its pods failed {crashes} times"))));
+        todo.then(Action::Tell(News::Failed(format!("its pods failed {crashes} times"))));
+        dismiss(seen, &mut todo);
         return todo;
     }
     if let Some(why) = late(seen, &mut todo) {
@@ -257,13 +267,29 @@ pub fn reconcile(seen: &Observed) -> Todo {
     todo
 }
 
+/// What the job has to do with for now, where more workers are wanted than its author lets it have so soon: what it has.
+fn held_back(seen: &Observed, desired: &Desired, todo: &mut Todo) -> Option<Desired> {
+    let Allocation { workers, places, since_s, .. } = &seen.allocation;
+    let left_s = since_s + f64::from(seen.terms.cooldown_s) - seen.now_s;
+    let grows = *workers > 0 && desired.workers > *workers;
+    // What it has may be another's by now.
+    let may_stay = places.iter().all(|(node, count)| desired.places.get(node).is_some_and(|to| to >= count));
+    if !grows || !may_stay || left_s <= 0.0 {
+        return None;
+    }
+    todo.again(left_s);
+    Some(Desired { workers: *workers, places: places.clone(), ..desired.clone() })
+}
+
 /// The next allocation, where the last one is not what is wanted.
 fn rewritten(seen: &Observed, desired: &Desired) -> Option<Allocation> {
-    let Allocation { generation, workers, places, .. } = &seen.allocation;
-    let is_so = *workers == desired.workers && (desired.workers == 0 || *places == desired.places);
+    let Allocation { generation, workers, servers, places, .. } = &seen.allocation;
+    let is_so = *workers == desired.workers
+        && (desired.workers == 0 || (*places == desired.places && *servers == desired.servers));
     (!is_so).then(|| Allocation {
         generation: generation + 1,
         workers: desired.workers,
+        servers: desired.servers,
         places: if desired.workers == 0 { BTreeMap::new() } else { desired.places.clone() },
         since_s: seen.now_s,
     })
@@ -298,8 +324,9 @@ fn clear(seen: &Observed, todo: &mut Todo) {
     dismiss(seen, todo);
 }
 
-/// Pods that ended and should not have.
-fn count_failures(seen: &Observed, todo: &mut Todo) {
+/// Pods that ended and should not have. Answers with why the job has failed for good, if one of them says so.
+fn count_failures(seen: &Observed, todo: &mut Todo) -> Option<String> {
+    let mut fatal = None;
     for pod in seen.pods.iter().filter(|pod| !pod.is_deleting) {
         let Life::Ended = pod.life else { continue };
         let exit = pod.exit.clone().unwrap_or_default();
@@ -310,10 +337,19 @@ fn count_failures(seen: &Observed, todo: &mut Todo) {
             continue;
         }
         let was_coordinator = pod.role == Role::Coordinator;
-        let is_fault = exit.is_fault() && !seen.nodes.lost.contains(&pod.node);
+        let is_lost = seen.nodes.lost.contains(&pod.node);
+        let verdict = seen.terms.failure.rule(exit.code, is_lost || exit.is_disrupted);
+        let is_fault = match verdict {
+            Some(verdict) => verdict != crd::Action::Ignore,
+            None => exit.is_fault() && !is_lost,
+        };
         let what = format!("{} {}", pod.name, exit.sentence());
+        if verdict == Some(crd::Action::FailJob) {
+            fatal = Some(format!("{what}, which ends the job by its failurePolicy"));
+        }
         todo.then(Action::Count { pod: pod.name.clone(), is_fault, was_coordinator, what });
     }
+    fatal
 }
 
 /// All leave: the coordinator with a checkpoint, the workers when it says so.

@@ -2,70 +2,139 @@
 
 use std::collections::BTreeMap;
 
-use bellwether_core::job::{Job, WorkerRange};
+use bellwether_core::job::{CheckedJob, Job, WorkerRange};
 use kube::ResourceExt;
+use serde_json::{Value, json};
 
-use crate::crd::ElasticJob;
+use crate::crd::{self, Checked, ElasticJob, FieldError, Work};
 use crate::job::JobSpec;
 use crate::observe::seconds;
 use crate::reconcile::{Backend, Role, Terms};
+
+/// Samples of a step of a script, as the engine counts them, where its author does not say how many they are.
+const BATCH_SAMPLES: u64 = 64;
 
 /// The job as its author describes it; `None` where another controller manages it.
 ///
 /// # Errors
 ///
-/// Returns what is wrong with it: the field, what, and what to do.
-pub fn of(job: &ElasticJob) -> Result<Option<JobSpec>, String> {
+/// Returns what is wrong with it: the fields, what, and what to do.
+pub fn of(job: &ElasticJob) -> Result<Option<JobSpec>, Vec<FieldError>> {
     let spec = &job.spec;
-    let elastic = spec.elastic.clone().unwrap_or_default();
-    let described: Job =
-        serde_json::from_value(spec.job.clone()).map_err(|error| format!("spec.job: {error}"))?;
-    let checked = described.check().map_err(|error| format!("spec.job.{error}"))?;
-    let of_job = checked.workers;
-    let mut workers = WorkerRange {
-        min: elastic.min_replicas.unwrap_or(of_job.min),
-        max: elastic.max_replicas.unwrap_or(of_job.max),
+    if !spec.is_managed_here() {
+        return Ok(None);
+    }
+    let checked = crd::check(job)?;
+    supported(job, &checked)?;
+    let elastic = &spec.elastic;
+    let backend = if spec.is_native() { Backend::Native } else { Backend::Group };
+    let min_workers = checked.workers.min;
+    let training_samples = match &checked.work {
+        Some(work) => work.all_samples(),
+        None => spec.hints.training_samples,
     };
-    if elastic.policy.as_deref() == Some("Manual")
-        && let Some(replicas) = elastic.replicas
-    {
-        workers = WorkerRange { min: replicas, max: replicas };
-    }
-    let mut templates = BTreeMap::new();
-    if let Some(worker) = &spec.worker {
-        templates.insert(Role::Worker, worker.template.clone());
-    }
-    let checkpoint = spec.checkpoint.clone().unwrap_or_default();
-    let volume = checkpoint.volume_claim.map(|claim| (claim, checkpoint.path.unwrap_or_default()));
     Ok(Some(JobSpec {
         namespace: job.namespace().unwrap_or_default(),
         name: job.name_any(),
         uid: job.uid().unwrap_or_default(),
         created_s: job.metadata.creation_timestamp.as_ref().map_or(0.0, |time| seconds(&time.0)),
         generation: job.metadata.generation.unwrap_or(0),
-        backend: Backend::Native,
-        rendezvous: "native".into(),
-        port: 29500,
-        job: checked,
-        training_samples: None,
-        workers,
-        weight: 1.0,
-        deadline_s: None,
-        queue: spec.queue.clone(),
+        backend,
+        rendezvous: spec.rendezvous.backend.name().into(),
+        port: spec.rendezvous.port,
+        workers: checked.workers,
+        weight: spec.weight,
+        deadline_s: spec.deadline_seconds.map(|seconds| seconds as f64),
         is_suspended: spec.suspend,
-        profile: None,
+        profile: spec.profile_ref.as_ref().map(|profile| (profile.name.clone(), profile.key.clone())),
         terms: Terms {
-            backend: Backend::Native,
-            min_workers: workers.min,
-            grace_s: elastic.scale_down_grace_seconds.unwrap_or(120),
-            start_timeout_s: elastic.start_timeout_seconds.unwrap_or(300),
-            max_restarts: 10,
+            backend,
+            min_workers,
+            grace_s: elastic.scale_down_grace_seconds,
+            start_timeout_s: elastic.start_timeout_seconds,
+            cooldown_s: match elastic.policy {
+                // Whoever chooses a number wants it now.
+                crd::Policy::Manual => 0,
+                _ => elastic.scale_up_cooldown_seconds,
+            },
+            failure: spec.failure_policy.clone(),
         },
-        ttl_s: None,
-        templates,
-        volume,
-        environment_secret: None,
-        priority_class: None,
-        pattern: None,
+        ttl_s: spec.ttl_seconds_after_finished,
+        templates: templates(job),
+        volume: spec.checkpoint.as_ref().and_then(|checkpoint| {
+            checkpoint.volume_claim.as_ref().map(|claim| (claim.clone(), checkpoint.path.clone()))
+        }),
+        environment_secret: spec
+            .checkpoint
+            .as_ref()
+            .and_then(|checkpoint| checkpoint.secret_ref.as_ref())
+            .map(|secret| secret.name.clone()),
+        priority_class: spec.priority_class_name.clone(),
+        pattern: checked.pattern.as_ref().map(|pattern| pattern.as_str().to_owned()),
+        training_samples,
+        job: match checked.job {
+            Some(job) => job,
+            None => stand_in(&job.name_any(), checked.workers, checked.work.as_ref(), &spec.hints)
+                .map_err(|error| vec![error])?,
+        },
     }))
+}
+
+/// What this version cannot do yet is refused in words, instead of being done otherwise.
+fn supported(job: &ElasticJob, checked: &Checked) -> Result<(), Vec<FieldError>> {
+    let spec = &job.spec;
+    let not_yet = |field: &str, what: &str, hint: &str| Err(vec![FieldError::new(field, what).hint(hint)]);
+    if checked.slots_per_pod > 1 {
+        let what = "this version gives each pod one slot";
+        return not_yet("spec.worker.slotsPerPod", what, "let each pod have one GPU, and the job more pods");
+    }
+    if !checked.sizes.are_contiguous() {
+        let what = "this version cannot leave sizes out between the smallest and the largest";
+        return not_yet("spec.elastic.discreteSizes", what, "leave step and discreteSizes out");
+    }
+    if !spec.elastic.preemptible {
+        let what = "this version takes workers away from any job where its policy wants them elsewhere";
+        return not_yet("spec.elastic.preemptible", what, "leave it out, and raise minReplicas");
+    }
+    if spec.active_deadline_seconds.is_some() {
+        let what = "this version does not count how long a job ran";
+        return not_yet("spec.activeDeadlineSeconds", what, "leave it out");
+    }
+    Ok(())
+}
+
+fn templates(job: &ElasticJob) -> BTreeMap<Role, Value> {
+    let of_role = |role: &Option<crd::PodRole>| role.as_ref().and_then(|role| role.template.clone());
+    let worker = job.spec.worker.template.clone();
+    // Servers compute on the same data as the workers, and need what those need.
+    let server = of_role(&job.spec.server).or_else(|| worker.clone());
+    let all =
+        [(Role::Worker, worker), (Role::Server, server), (Role::Coordinator, of_role(&job.spec.coordinator))];
+    all.into_iter().filter_map(|(role, template)| Some((role, template?.0))).collect()
+}
+
+/// What the engine is told of a script: how much there is to do, in steps of its batch.
+fn stand_in(
+    name: &str,
+    workers: WorkerRange,
+    work: Option<&Work>,
+    hints: &crd::Hints,
+) -> Result<CheckedJob, FieldError> {
+    let most = u64::from(workers.max);
+    let of_batch = work.and_then(|work| work.batch_size).or(hints.max_global_batch);
+    // Virtual nodes bound the workers, and divide the batch.
+    let batch = of_batch.unwrap_or(BATCH_SAMPLES * most).max(1).next_multiple_of(most);
+    let samples = work.and_then(Work::all_samples).unwrap_or(batch);
+    let described = json!({
+        "name": name,
+        "steps": samples.div_ceil(batch).max(1),
+        "workers": workers,
+        "model": {"kind": "custom", "name": "script"},
+        "data": {"kind": "custom"},
+        "batch": {"size": batch, "virtual_nodes": most},
+        "optimizer": {"kind": "sgd", "learning_rate": 0.1},
+    });
+    let wrong = |what: String| FieldError::new("spec.work", what);
+    let job: Job = serde_json::from_value(described).map_err(|error| wrong(error.to_string()))?;
+    job.check().map_err(|error| wrong(error.to_string()))
 }

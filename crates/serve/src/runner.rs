@@ -25,9 +25,11 @@ pub struct Wanted {
     pub run: PathBuf,
     /// Workers that should train; 0: all should leave with a checkpoint.
     pub workers: u32,
+    /// Parameter servers beside them.
+    pub servers: u32,
     /// Speed of their slots, relative to the fastest; below 1 they are slowed down.
     pub speed: f64,
-    /// On a cluster, the nodes on which its workers and servers may run, and how many on each.
+    /// On a cluster, the nodes on which its workers and servers may run, and how many on each at most.
     pub places: Option<BTreeMap<String, u32>>,
     /// Whether the job is to be profiled before its workers train.
     pub profiles: bool,
@@ -47,8 +49,8 @@ pub struct Wanted {
 /// - A change that finds the run ended, because the report of that is still on its way, begins nothing.
 /// - Where a coordinator lives for the run, no matter who started it, it is taken over; two never train one run.
 /// - Every run that was wanted with workers is [reported](Report) to have ended at some time, with exactly one
-///   [`Report::Ended`], [`Report::Lost`] or [`Report::Unplaced`]; after that nothing is reported of it until it is
-///   wanted again. They come after everything else that was to be said of it.
+///   [`Report::Ended`], [`Report::Lost`], [`Report::Failed`] or [`Report::Unplaced`]; after that nothing is reported of
+///   it until it is wanted again. They come after everything else that was to be said of it.
 /// - Processes outlive the runner.
 pub trait JobRunner {
     /// Wants something of a job's processes from now on.
@@ -154,6 +156,13 @@ pub enum Report {
         /// The job.
         job: JobId,
         /// What is known of it.
+        why: String,
+    },
+    /// It has failed for good: starting it again would not help, or was done often enough.
+    Failed {
+        /// The job.
+        job: JobId,
+        /// Why.
         why: String,
     },
     /// Its processes found no place within the time that they had, which is not the job's fault: it waits again.

@@ -281,6 +281,9 @@ mod tests {
         let says = |what: &str| problems.iter().any(|problem| problem.contains(what));
         assert!(says("there is no crate `core`; remove its line"), "{problems:?}");
         assert!(says("`serve` may use `model` and does not; remove that"), "{problems:?}");
-        assert!(says("`serve` may use `tokio` and does not") && !says("`serve` may use `axum`"), "{problems:?}");
+        assert!(
+            says("`serve` may use `tokio` and does not") && !says("`serve` may use `axum`"),
+            "{problems:?}"
+        );
     }
 }

@@ -11,6 +11,7 @@ use kube::Api;
 
 use super::status::Reason;
 use super::{Context, Fault, now_s};
+use crate::crd::{self, ElasticJob, FieldError, Queue};
 use crate::job::JobSpec;
 
 /// How long until a job is offered again that the engine cannot take now.
@@ -25,7 +26,12 @@ pub(super) struct Asked {
 }
 
 /// Sees to it that the engine knows the job as its author wants it now. Answers with when to try again what it refused.
-pub(super) async fn sync(spec: &JobSpec, uid: &str, context: &Context) -> Result<Option<Duration>, Fault> {
+pub(super) async fn sync(
+    job: &ElasticJob,
+    spec: &JobSpec,
+    uid: &str,
+    context: &Context,
+) -> Result<Option<Duration>, Fault> {
     let wanted = Asked { workers: spec.workers, weight: spec.weight, is_suspended: spec.is_suspended };
     let (run, asked) = context.edit(uid, |known| (known.run.clone(), known.asked.clone()));
     let outcome = match (run, asked) {
@@ -36,7 +42,7 @@ pub(super) async fn sync(spec: &JobSpec, uid: &str, context: &Context) -> Result
             context.edit(uid, |known| known.refused = Some((Reason::Suspended, String::new())));
             return Ok(None);
         }
-        (None, _) => match submit(spec, uid, context).await? {
+        (None, _) => match submit(job, spec, uid, context).await? {
             // An operator before this one submitted it, maybe as its author wanted it then.
             Ok((run, false)) => change(&run, None, &wanted, context).await,
             submitted => submitted.map(|_| ()),
@@ -58,6 +64,7 @@ type Refused = (Reason, String, Option<Duration>);
 
 /// Submits the job. Answers with the name of its run, and whether it was not submitted before.
 async fn submit(
+    job: &ElasticJob,
     spec: &JobSpec,
     uid: &str,
     context: &Context,
@@ -65,6 +72,10 @@ async fn submit(
     let profile = match profile(spec, context).await? {
         Ok(profile) => profile,
         Err(why) => return Ok(Err((Reason::ReferenceMissing, why, Some(OFFER_AGAIN)))),
+    };
+    let queue = match queue(job, context) {
+        Ok(queue) => queue,
+        Err(error) => return Ok(Err((Reason::QueueMissing, error.to_string(), Some(OFFER_AGAIN)))),
     };
     let task = match task(spec, context).await {
         Ok(task) => task,
@@ -84,7 +95,7 @@ async fn submit(
         servers: None,
         profile_first: false,
         key: Some(uid.to_owned()),
-        queue: spec.queue.clone(),
+        queue: queue.clone(),
         user: Some(spec.namespace.clone()),
     };
     let name = format!("{}.{}", spec.namespace, spec.name);
@@ -102,6 +113,13 @@ async fn submit(
         Ok(_) => Err((Reason::InvalidSpec, "the engine answered something else".into(), None)),
         Err(refusal) => Err(refused(&refusal)),
     })
+}
+
+/// The job's queue, as the engine knows it; `None` where nothing divides the slots.
+fn queue(job: &ElasticJob, context: &Context) -> Result<Option<String>, FieldError> {
+    let queues: Vec<Queue> = context.queues.state().iter().map(|queue| Queue::clone(queue)).collect();
+    let queue = crd::queue_of(job, &queues)?;
+    Ok(Some(queue).filter(|_| !queues.is_empty()))
 }
 
 fn refused(refusal: &Refusal) -> Refused {

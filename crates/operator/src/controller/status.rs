@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{Context, Fault, act, now_s};
 use crate::crd::ElasticJob;
-use crate::job::{JobSpec, Kept, time};
+use crate::job::{JobSpec, Kept, contains, time};
 use crate::reconcile::{PodSeen, Role};
 
 /// Who writes it, as it stands in managed fields.
@@ -55,7 +55,7 @@ pub(super) async fn write(
 ) -> Result<(), Fault> {
     let uid = job.metadata.uid.clone().unwrap_or_default();
     let (run, refused, rejected) =
-        context.edit(&uid, |known| (known.run.clone(), known.refused.clone(), known.rejected.clone()));
+        context.edit(&uid, |known| (known.run.clone(), known.refusal(), known.rejected.clone()));
     let snapshot = context.engine.now();
     let state = run.as_deref().and_then(|run| snapshot.jobs.get(run)).map(Arc::as_ref);
     let before = serde_json::to_value(&job.status).unwrap_or(Value::Null);
@@ -83,15 +83,6 @@ pub(super) async fn write(
         context.event(job, type_, &phase, &note).await;
     }
     Ok(())
-}
-
-/// Whether a status says all of this already; what is null may be missing.
-fn contains(whole: &Value, part: &Value) -> bool {
-    match part {
-        Value::Null => whole.is_null(),
-        Value::Object(part) => part.iter().all(|(key, value)| contains(&whole[key], value)),
-        _ => whole == part,
-    }
 }
 
 /// What changes all the time is left out.
@@ -135,6 +126,9 @@ impl Look<'_> {
         });
         if let Some(state) = self.state {
             status["run"] = json!(state.name);
+            if self.before["fixed"].is_null() && self.spec.is_some() {
+                status["fixed"] = json!(crate::crd::fixed(&self.job.spec));
+            }
             status["training"] = training(state);
             status["outlook"] = outlook(state);
             status["restarts"] = json!({"preempt": state.preemptions});
@@ -191,6 +185,12 @@ impl Look<'_> {
             return self.with_ends(conditions);
         };
         let why = self.sentence();
+        if state.state.has_ended() {
+            for kind in ["QuotaReserved", "Running", "Resizing"] {
+                add(kind, false, "Ended", "");
+            }
+            return self.with_ends(conditions);
+        }
         let has_slots = state.target_workers > 0;
         let waiting = if state.preemptions > 0 { "Preempted" } else { "WaitingForCapacity" };
         add("QuotaReserved", has_slots, if has_slots { "Admitted" } else { waiting }, &why);

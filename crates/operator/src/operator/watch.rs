@@ -17,6 +17,7 @@ use tokio::sync::{broadcast, mpsc};
 use tokio::time::{Instant, sleep_until};
 
 use super::Watched;
+use crate::crd::Queue;
 use crate::nodes::{SlotRule, seen};
 
 /// News that are not taken in time are dropped: all is looked at now and then anyway.
@@ -50,6 +51,13 @@ pub(super) fn pods(client: &Client, log: &Log) -> Watched<Pod> {
             let resources = container.resources.take();
             *container = k8s_openapi::api::core::v1::Container { resources, ..Default::default() };
         }
+    })
+}
+
+/// The queues.
+pub(super) fn queues(client: &Client, log: &Log) -> Watched<Queue> {
+    watch(Api::all(client.clone()), watcher::Config::default(), log, |queue: &mut Queue| {
+        queue.managed_fields_mut().clear();
     })
 }
 

@@ -45,7 +45,7 @@ impl Change {
         change.fill(seen, desired, &stay);
         change.relieve(seen);
         let computing = seen.pods.iter().filter(|pod| pod.role != Role::Coordinator && pod.holds_its_node());
-        let total = (desired.workers + desired.servers()) as usize;
+        let total = (desired.workers + desired.servers) as usize;
         // Pods that are told to go hold their nodes until they are gone.
         change.is_settled = computing.count() == total && stay.len() == total && change.victims.is_empty();
         change
@@ -59,7 +59,7 @@ impl Change {
         pods.sort_by_key(|pod| (pod.role != Role::Server, pod.rank, pod.generation));
         let mut room: BTreeMap<&str, u32> =
             desired.places.iter().map(|(node, count)| (node.as_str(), *count)).collect();
-        let mut left = BTreeMap::from([(Role::Worker, desired.workers), (Role::Server, desired.servers())]);
+        let mut left = BTreeMap::from([(Role::Worker, desired.workers), (Role::Server, desired.servers)]);
         let mut stay = Vec::new();
         for pod in pods {
             let is_of_group =
@@ -85,7 +85,7 @@ impl Change {
     /// Pods for the places that are left.
     fn fill(&mut self, seen: &Observed, desired: &Desired, stay: &[&PodSeen]) {
         let has = |role: Role| stay.iter().filter(|pod| pod.role == role).count() as u32;
-        let mut servers = desired.servers().saturating_sub(has(Role::Server));
+        let mut servers = desired.servers.saturating_sub(has(Role::Server));
         let mut workers = desired.workers.saturating_sub(has(Role::Worker));
         // A group begins together: the last one has to be gone.
         let others_run = |pod: &PodSeen| pod.holds_its_node() && pod.generation != seen.allocation.generation;

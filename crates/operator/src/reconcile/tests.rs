@@ -25,21 +25,28 @@ fn pod(role: Role, rank: u32, node: &str) -> PodSeen {
 
 fn desired(workers: u32, places: &[(&str, u32)]) -> Desired {
     let places = places.iter().map(|(node, count)| ((*node).to_owned(), *count)).collect();
-    Desired { workers, places, known_end: None, reason: String::new() }
+    Desired { workers, servers: 0, places, known_end: None, reason: String::new() }
 }
 
 /// A job that trains with two workers, one on each of two nodes.
 fn training() -> Observed {
     let desired = desired(2, &[("n0", 1), ("n1", 1)]);
     Observed {
-        allocation: Allocation { generation: 1, workers: 2, places: desired.places.clone(), since_s: 0.0 },
+        allocation: Allocation {
+            generation: 1,
+            workers: 2,
+            servers: 0,
+            places: desired.places.clone(),
+            since_s: 0.0,
+        },
         desired: Some(desired),
         terms: Terms {
             backend: Backend::Native,
             min_workers: 1,
             grace_s: 30,
             start_timeout_s: 100,
-            max_restarts: 3,
+            cooldown_s: 0,
+            failure: FailurePolicy { max_restarts: 3, ..FailurePolicy::default() },
         },
         pods: vec![pod(Role::Coordinator, 0, "n2"), pod(Role::Worker, 0, "n0"), pod(Role::Worker, 1, "n1")],
         nodes: Nodes::default(),
@@ -154,6 +161,19 @@ fn a_job_that_should_leave_is_stopped_and_then_its_end_is_heard() {
 }
 
 #[test]
+fn a_job_that_shrinks_keeps_its_lowest_rank_and_gets_no_other_pods() {
+    let mut seen = training();
+    // It may be where it was until the others are gone.
+    let shrunk = desired(1, &[("n0", 1), ("n1", 1)]);
+    seen.allocation = Allocation { workers: 1, places: shrunk.places.clone(), ..seen.allocation };
+    seen.desired = Some(shrunk);
+    let todo = reconcile(&seen);
+    assert_eq!((created(&todo), deleted(&todo)), (vec![], vec!["worker-1-1"]), "{todo:?}");
+    seen.pods.retain(|pod| pod.name != "worker-1-1");
+    assert_eq!(reconcile(&seen).actions, [Action::Tell(News::Settled(1))]);
+}
+
+#[test]
 fn pods_that_fail_by_their_own_fault_are_replaced_after_a_pause_and_not_for_ever() {
     let mut seen = training();
     seen.pods[2].life = Life::Ended;
@@ -165,7 +185,7 @@ fn pods_that_fail_by_their_own_fault_are_replaced_after_a_pause_and_not_for_ever
     let todo = reconcile(&seen);
     assert_eq!((created(&todo), todo.again_s), (vec![], Some(4.0)));
     seen.restarts.crash = 4;
-    assert!(matches!(&reconcile(&seen).actions[..], [Action::Tell(News::Lost(_))]));
+    assert!(matches!(&reconcile(&seen).actions[..], [Action::Tell(News::Failed(_)), ..]));
 }
 
 #[test]
@@ -224,7 +244,7 @@ impl World {
             *places.entry(NODES[((slot + spread) % 3) as usize].to_owned()).or_default() += 1;
         }
         let known_end = self.seen.desired.as_ref().and_then(|desired| desired.known_end);
-        self.seen.desired = Some(Desired { workers, places, known_end, reason: String::new() });
+        self.seen.desired = Some(Desired { workers, servers, places, known_end, reason: String::new() });
     }
 
     /// Carries out what is asked; the API server answers 409 where that was asked before, and some calls are lost.
@@ -284,7 +304,7 @@ impl World {
                 }
                 self.engine = Some(word.outcome.clone());
             }
-            Action::Tell(News::Lost(_) | News::Unplaced(_)) => {
+            Action::Tell(News::Failed(_) | News::Lost(_) | News::Unplaced(_)) => {
                 self.engine = Some("lost".into());
                 return false;
             }
@@ -343,7 +363,7 @@ proptest! {
     #[test]
     fn it_converges_from_any_state(fates in fates(), workers in 1..6_u32, servers in 0..2_u32) {
         let mut world = World::new();
-        world.seen.terms.max_restarts = u32::MAX;
+        world.seen.terms.failure.max_restarts = u32::MAX;
         for fate in fates {
             match fate {
                 Fate::Want { workers, servers, spread } => world.want(workers, servers, spread),

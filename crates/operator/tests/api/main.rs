@@ -31,8 +31,10 @@ impl Drop for Bench {
             |text: &str| text.lines().rev().take(20).map(|line| format!("    {line}\n")).collect::<String>();
         eprintln!("the operator, last line first:\n{}", tail(&self.operator.log()));
         let ledger = std::fs::read_to_string(self.operator.state().join("ledger.jsonl")).unwrap_or_default();
-        let short = |line: &str| format!("    {}\n", line.chars().take(300).collect::<String>());
-        let ledger: String = ledger.lines().rev().take(30).map(short).collect();
+        let short = |line: &str| format!("    {}\n", line.chars().take(1000).collect::<String>());
+        let tells =
+            |line: &&str| !line.contains(r#""entry":"learnt""#) && !line.contains(r#""entry":"moment""#);
+        let ledger: String = ledger.lines().rev().filter(tells).take(40).map(short).collect();
         eprintln!("the ledger, last line first:\n{ledger}");
         for pod in std::fs::read_dir(self.folder.path().join("nodes")).into_iter().flatten().flatten() {
             let text = std::fs::read_to_string(pod.path().join("log")).unwrap_or_default();

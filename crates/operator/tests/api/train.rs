@@ -124,11 +124,9 @@ fn a_job_is_resized_and_struck_and_its_bits_stay() {
         until_members(&bench, &run, 1).await;
         let status = jobs.until("digits", "its end", 240, phase("Succeeded")).await;
         assert_eq!(status["training"]["digest"], undisturbed(bench.folder.path(), &job).as_str(), "{status}");
-        let audit = Command::new(bellwether())
-            .arg("audit")
-            .arg(bench.operator.state().join("runs").join(&run))
-            .output()
-            .unwrap();
+        let mut audit = Command::new(bellwether());
+        audit.arg("audit").arg(&run).arg("--state-dir").arg(bench.operator.state().join("runs"));
+        let audit = audit.output().unwrap();
         let said =
             String::from_utf8_lossy(&audit.stdout).into_owned() + &String::from_utf8_lossy(&audit.stderr);
         assert!(audit.status.success(), "{said}");

@@ -86,6 +86,29 @@ fn a_coordinator_and_its_folder_are_lost_and_no_step_is() {
 }
 
 #[test]
+fn workers_leave_while_nothing_leads_and_the_one_that_stays_has_the_state() {
+    let cluster = Cluster::new(&digits(12_000, ""));
+    let four = [("BELLWETHER_WORKERS", "4..4")];
+    cluster.appoint("pod-0", "127.0.1.1");
+    let mut first = cluster.start("pod-0", "127.0.1.1", &["coordinator"], &four);
+    let stays = cluster.worker(1);
+    let leave = [cluster.worker(2), cluster.worker(3), cluster.worker(4)];
+    cluster.reach(4, 100);
+    first.kill();
+    fs::remove_dir_all(cluster.run_in("pod-0").path).unwrap();
+    cluster.appoint("pod-1", "127.0.1.2");
+    let second = cluster.start("pod-1", "127.0.1.2", &["coordinator"], &four);
+    leave.iter().for_each(|worker| worker.signal(Signal::TERM));
+    let committed = cluster.history().committed();
+    cluster.reach(1, committed + 50);
+    assert!(!rolled_back(&cluster), "{:?}", cluster.events());
+    wait_for("the end", || cluster.history().ending);
+    assert_eq!((second.code(), stays.code()), (Some(0), Some(0)));
+    assert_eq!(leave.map(|worker| worker.code()), [Some(0); 3]);
+    assert_eq!(cluster.history().ending.unwrap().digest, Some(cluster.plain_digest()));
+}
+
+#[test]
 fn the_only_worker_that_lives_is_one_that_the_copy_never_heard_of() {
     let cluster = Cluster::new(&digits(16_000, ""));
     let mut first = cluster.lead("pod-0", "127.0.1.1");

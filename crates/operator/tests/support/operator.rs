@@ -8,7 +8,7 @@ use bellwether_operator::crd::ElasticJob;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
-use kube::{Client, CustomResourceExt, ResourceExt};
+use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
 use super::wait_for;
@@ -106,20 +106,21 @@ impl Drop for Operator {
 /// Installs the custom resources, or newer ones in their place.
 pub(crate) async fn install(client: &Client) {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let mut crd = ElasticJob::crd();
-    let name = crd.name_any();
-    if let Some(there) = api.get_opt(&name).await.unwrap() {
-        crd.metadata.resource_version = there.metadata.resource_version;
-        api.replace(&name, &PostParams::default(), &crd).await.unwrap();
-    } else {
-        api.create(&PostParams::default(), &crd).await.unwrap();
+    for mut definition in bellwether_operator::crd::definitions(true) {
+        let name = definition.name_any();
+        if let Some(there) = api.get_opt(&name).await.unwrap() {
+            definition.metadata.resource_version = there.metadata.resource_version;
+            api.replace(&name, &PostParams::default(), &definition).await.unwrap();
+        } else {
+            api.create(&PostParams::default(), &definition).await.unwrap();
+        }
+        wait_for("the custom resource", 20, async || {
+            let there = api.get(&name).await.unwrap();
+            let conditions = there.status.and_then(|status| status.conditions).unwrap_or_default();
+            conditions.iter().any(|seen| seen.type_ == "Established" && seen.status == "True").then_some(())
+        })
+        .await;
     }
-    wait_for("the custom resource", 20, async || {
-        let there = api.get(&name).await.unwrap();
-        let conditions = there.status.and_then(|status| status.conditions).unwrap_or_default();
-        conditions.iter().any(|seen| seen.type_ == "Established" && seen.status == "True").then_some(())
-    })
-    .await;
 }
 
 /// Makes a namespace; one that is left over goes first.

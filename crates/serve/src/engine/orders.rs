@@ -82,10 +82,12 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         if target == 0 || self.speed_of(allocation) != speed {
             return self.order_leave(job, speed);
         }
-        if target < workers {
-            self.order(job, target, speed);
-        }
         let held = self.state.slots.of(job);
+        if target < workers {
+            // A pod ends where others go on: whoever ends it has to know where that is.
+            let kept = self.state.machine.pods.then(|| self.keep(job, allocation, &held));
+            self.order_on(job, target, speed, kept.as_deref().unwrap_or(&held));
+        }
         // That so few train does not say that the others are gone: some may be starting, of whom nothing has been
         // heard.
         let is_settled = self
@@ -116,12 +118,12 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         slots.find(machine, |node| self.state.is_up(node), job, allocation)
     }
 
-    /// On which nodes a job's processes may be: where it holds slots.
-    fn places(&self, job: JobId) -> Option<BTreeMap<String, u32>> {
-        let State { machine, slots, .. } = &self.state;
+    /// On which nodes processes on these slots are.
+    fn places(&self, slots: &[Slot]) -> Option<BTreeMap<String, u32>> {
+        let machine = &self.state.machine;
         machine.is_cluster().then(|| {
             let mut places = BTreeMap::new();
-            for slot in slots.of(job) {
+            for slot in slots {
                 if let Some(node) = machine.nodes.get(slot.node.0 as usize) {
                     *places.entry(node.name.clone()).or_default() += 1;
                 }
@@ -191,12 +193,18 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         Ok(())
     }
 
-    /// Wants this many slots of a job used, for workers and servers.
+    /// Wants this many of the slots that a job holds used, for workers and servers.
     fn order(&mut self, job: JobId, slots: u32, speed: f64) {
+        self.order_on(job, slots, speed, &self.state.slots.of(job));
+    }
+
+    /// Wants this many of these slots used.
+    fn order_on(&mut self, job: JobId, slots: u32, speed: f64, on: &[Slot]) {
         let Some(record) = self.state.jobs.get(&job) else { return };
         let (name, known_end_unix_s) = (record.submitted.name.clone(), record.run_ended_unix_s);
         let profiles = record.after_profile.is_some();
         let workers = record.workers_on(slots);
+        let servers = record.submitted.servers.min(slots.saturating_sub(workers));
         let run = match (self.options.prepare)(&name, &record.submitted.job, self.slurm()) {
             Ok(run) => run,
             Err(why) => {
@@ -212,8 +220,18 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         (live.not_before, live.settled) = (None, false);
         self.ordered.insert(job);
         // Servers are the coordinator's own affair: it starts as many as the job says.
-        let places = self.places(job);
-        self.runner.want(Wanted { job, run, workers, speed, places, profiles, begins, known_end_unix_s });
+        let places = self.places(on);
+        self.runner.want(Wanted {
+            job,
+            run,
+            workers,
+            servers,
+            speed,
+            places,
+            profiles,
+            begins,
+            known_end_unix_s,
+        });
     }
 
     /// How long a job waits before it is tried again.

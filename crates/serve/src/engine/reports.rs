@@ -91,6 +91,11 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
                 }
                 self.failed(job, why, None)
             }
+            Report::Failed { job, why } => {
+                self.processes_gone(job);
+                let step = self.step(job);
+                self.end(job, Outcome::Failed, why, step, None)
+            }
             Report::Unplaced { job, why } => {
                 self.processes_gone(job);
                 // It goes back to those who wait; the policy gives it other slots, or the same later.

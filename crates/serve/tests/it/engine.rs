@@ -685,6 +685,7 @@ fn a_failure_is_told_once() {
             job: JobId(1),
             run,
             workers: 0,
+            servers: 0,
             speed: 1.0,
             places: None,
             profiles: false,
