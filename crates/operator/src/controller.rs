@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use bellwether_serve::engine::Running;
 use bellwether_serve::request::EngineHandle;
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, ListParams};
 use kube::runtime::controller::Action as Next;
 use kube::runtime::events::{Event, EventType, Recorder};
 use kube::runtime::reflector::Store;
@@ -27,6 +28,7 @@ use crate::desk::Desk;
 use crate::job::{JobSpec, Kept};
 use crate::nodes::{SlotRule, is_lost};
 use crate::observe;
+use crate::pace::Counting;
 use crate::reconcile::{self, Nodes, Observed, PodSeen, Role};
 
 mod act;
@@ -334,6 +336,30 @@ impl Context {
     }
 }
 
+/// The jobs that train already, by what their objects say.
+///
+/// # Errors
+///
+/// Returns an error if they cannot be listed, or what they name cannot be read.
+pub async fn running(context: &Context) -> Result<Vec<Running>, Fault> {
+    let jobs: Api<ElasticJob> = Api::all(context.client.clone());
+    let mut jobs = jobs.list(&ListParams::default()).await?.items;
+    // As they came.
+    jobs.sort_by_key(|job| job.metadata.creation_timestamp.as_ref().map(|time| time.0));
+    let mut running = Vec::new();
+    for job in jobs {
+        let uid = job.uid().unwrap_or_default();
+        let kept = Kept::of(&serde_json::to_value(&job.status).unwrap_or(Value::Null));
+        if kept.is_over || kept.allocation.workers == 0 || job.metadata.deletion_timestamp.is_some() {
+            continue;
+        }
+        if let Ok(Some(spec)) = context.spec(&job, &uid) {
+            running.extend(intake::running(&job, &spec, &kept, context).await?);
+        }
+    }
+    Ok(running)
+}
+
 /// Looks after one job.
 ///
 /// # Errors
@@ -429,6 +455,9 @@ async fn look_after(job: &Arc<ElasticJob>, uid: &str, context: &Context) -> Resu
         now_s: now_s(),
     };
     let todo = reconcile::reconcile(&observed);
+    if let Some(run) = run.as_deref().filter(|_| spec.backend == reconcile::Backend::Group) {
+        tell_of_set(run, &spec, &observed, context);
+    }
     let stops = todo.actions.contains(&reconcile::Action::Stop);
     let wish = wish(&spec, &observed, stops);
     if wish.leader.is_some() {
@@ -462,6 +491,21 @@ async fn remove_in_time(kept: &Kept, spec: &JobSpec, context: &Context) -> Resul
         Ok(_) => {}
     }
     Ok(Some(Next::await_change()))
+}
+
+/// Tells the engine that the script's processes run, once all of them do.
+fn tell_of_set(run: &str, spec: &JobSpec, observed: &Observed, context: &Context) {
+    let reconcile::Allocation { generation, workers, .. } = observed.allocation;
+    let runs = |pod: &&PodSeen| pod.role == Role::Worker && pod.generation == generation && pod.is_ready();
+    if workers > 0 && observed.pods.iter().filter(runs).count() == workers as usize {
+        let counting = Counting {
+            batch: spec.job.batch.size,
+            virtual_nodes: spec.job.batch.virtual_nodes,
+            total_steps: spec.job.steps.unwrap_or(0),
+            step_samples: spec.step_samples,
+        };
+        context.desk.trains(run, generation, workers, counting);
+    }
 }
 
 /// What the engine wants, and why it decided so.

@@ -11,6 +11,9 @@ use bellwether_core::cluster::JobId;
 use bellwether_serve::runner::follow::{Follower, Tell};
 use bellwether_serve::runner::{JobRunner, Report, Wanted};
 
+use crate::controller::now_s;
+use crate::exchange;
+use crate::pace::{Counting, Pace};
 use crate::reconcile::{Desired, Final, News};
 
 /// Is called with the name of a run of which something else is wanted now.
@@ -34,6 +37,8 @@ struct Attended {
     /// Workers of which it was told that no others are there.
     settled: Option<u32>,
     follower: Option<Follower>,
+    /// Of a set of pods that trains: which one, and what it has told.
+    set: Option<(u64, Pace)>,
 }
 
 impl Desk {
@@ -65,6 +70,26 @@ impl Desk {
         }
     }
 
+    /// All pods of a set are there: this many workers train from now on.
+    pub fn trains(&self, run: &str, generation: u64, workers: u32, counting: Counting) {
+        let mut runs = self.lock();
+        let Some(attended) = runs.get_mut(run).filter(|attended| attended.is_open) else { return };
+        if attended.set.as_ref().is_some_and(|(known, _)| *known == generation) {
+            return;
+        }
+        attended.set = Some((generation, Pace::new(counting, workers)));
+        (self.tell)(Report::Training { job: attended.job, workers, unix_s: now_s() });
+    }
+
+    /// A set of pods says how fast its script is.
+    pub fn reported(&self, run: &str, said: &exchange::Report) {
+        let mut runs = self.lock();
+        let Some(attended) = runs.get_mut(run).filter(|attended| attended.is_open) else { return };
+        let job = attended.job;
+        let news = attended.set.as_mut().map(|(_, pace)| pace.take(job, said, now_s()));
+        news.into_iter().flatten().for_each(|report| (self.tell)(report));
+    }
+
     /// What [`crate::reconcile`] has to say of a run; said twice, the engine hears it once.
     pub fn tell(&self, run: &str, news: &News) {
         let mut runs = self.lock();
@@ -91,6 +116,7 @@ impl Desk {
     fn close(&self, attended: &mut Attended, last: Report) {
         attended.is_open = false;
         attended.follower = None;
+        attended.set = None;
         (attended.desired.workers, attended.desired.servers) = (0, 0);
         attended.desired.places.clear();
         (self.tell)(last);
@@ -131,8 +157,8 @@ impl Desk {
             }
             None => {
                 let (job, folder) = (wanted.job, wanted.run.clone());
-                let attended =
-                    Attended { job, folder, desired, is_open: true, settled: None, follower: follower() };
+                let (settled, follower, set) = (None, follower(), None);
+                let attended = Attended { job, folder, desired, is_open: true, settled, follower, set };
                 runs.insert(run.clone(), attended);
             }
         }

@@ -30,6 +30,8 @@ pub struct JobSpec {
     pub job: CheckedJob,
     /// Samples of an epoch, or of a script's whole work, where the author says how many there are.
     pub training_samples: Option<u64>,
+    /// Samples of a script's own step, where its author says it.
+    pub step_samples: Option<u64>,
     /// Numbers of workers that it may have now.
     pub workers: WorkerRange,
     /// Its share against those of others.

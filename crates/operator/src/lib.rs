@@ -12,6 +12,7 @@ pub mod manifest;
 pub mod nodes;
 pub mod observe;
 pub mod operator;
+pub mod pace;
 pub mod pod;
 pub mod queues;
 pub mod reconcile;

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use bellwether_core::queue::QueuesFile;
 use bellwether_runtime::run_dir::StateDir;
 use bellwether_sched::registry::Registry;
 use bellwether_serve::engine::{self, Channels, Engine};
@@ -15,7 +16,7 @@ use bellwether_serve::machine::Machine;
 use bellwether_serve::runner::Report;
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::core::v1::{Node, Pod, Secret};
 use kube::Client;
 use kube::api::{Api, PostParams};
 use kube::runtime::controller::{Config, Controller};
@@ -26,7 +27,7 @@ use serde_json::json;
 use tokio::sync::{broadcast, mpsc};
 
 use crate::controller::{self, Context, Counters};
-use crate::crd::ElasticJob;
+use crate::crd::{ElasticJob, Queue};
 use crate::desk::{Desk, Pods};
 use crate::exchange;
 use crate::foresight::Foresight;
@@ -42,6 +43,9 @@ mod watch;
 /// Name of the Lease, and of the secret with the key from which the tokens of jobs follow.
 pub const LEASE: &str = "bellwether-operator";
 const KEY: &str = "bellwether-operator-key";
+
+/// The file of the ledger.
+const LEDGER: &str = "ledger.jsonl";
 
 /// How often a run is tried again whose coordinator ended without a word.
 const RETRIES: u32 = 2;
@@ -107,9 +111,11 @@ pub async fn run(options: Options) -> Result<()> {
 async fn work(options: Options, lease_transitions: u64, master: [u8; 32], lead: doors::Lead) -> Result<()> {
     let Options { client, folder, log, .. } = options;
     let (wake, woken) = broadcast::channel(1 << 16);
-    let (engine, ends, desk) = open_engine(&folder, options.policy, wake.clone(), Arc::clone(&log))?;
-    let (nodes, pods) = (watch::nodes(&client, &log), watch::pods(&client, &log));
-    let queues = watch::queues(&client, &log);
+    let seen = Seen::of(&client, &log).await?;
+    let is_new = !folder.join(LEDGER).exists();
+    let queues = seen.queues().filter(|_| is_new);
+    let (mut engine, ends, desk) =
+        open_engine(&folder, options.policy, queues, wake.clone(), Arc::clone(&log))?;
     let pods_door = doors::listen(options.listen).await?;
     let known: Arc<OnceLock<Weak<Context>>> = Arc::default();
     let exchange = exchange_desk(Arc::clone(&known));
@@ -123,9 +129,9 @@ async fn work(options: Options, lease_transitions: u64, master: [u8; 32], lead: 
         tell_pods: Box::new(move |uid, wish| {
             of_pods.set_wish(uid, doors::told(&wish));
         }),
-        pods: pods.store.clone(),
-        nodes: nodes.store.clone(),
-        queues: queues.store.clone(),
+        pods: seen.pods.store.clone(),
+        nodes: seen.nodes.store.clone(),
+        queues: seen.queues.store.clone(),
         slots: options.slots.clone(),
         image: options.image,
         url: options.url,
@@ -140,42 +146,94 @@ async fn work(options: Options, lease_transitions: u64, master: [u8; 32], lead: 
     });
     // The pods' news come from now on.
     let _ = known.set(Arc::downgrade(&context));
-    nodes.store.wait_until_ready().await.map_err(|_| anyhow!("nodes cannot be listed"))?;
-    pods.store.wait_until_ready().await.map_err(|_| anyhow!("pods cannot be listed"))?;
-    queues.store.wait_until_ready().await.map_err(|_| anyhow!("queues cannot be listed"))?;
-    let node_reports = watch::report_nodes(
-        (nodes.store, nodes.news),
-        (pods.store.clone(), pods.news.resubscribe()),
-        options.slots,
-        ends.reports.clone(),
-    );
-    let jobs: Api<ElasticJob> = Api::all(client);
-    let controller = Controller::new(jobs, watcher::Config::default())
-        .with_config(Config::default().debounce(DEBOUNCE).concurrency(CONCURRENCY));
-    let store = controller.store();
-    let triggers = triggers(&context, woken, pods.news);
-    let controller = controller
-        .reconcile_on(triggers)
-        .run(controller::reconcile, controller::after_fault, Arc::clone(&context))
-        .for_each(|_| async {});
+    if is_new {
+        take_over(&mut engine, &context, &seen, &log).await?;
+    }
     let engine = start(engine)?;
-    let mut keeper = Keeper::new(context.client.clone(), ends.engine.clone(), queues.store, Arc::clone(&log));
+    let store = seen.queues.store.clone();
+    let mut keeper = Keeper::new(client.clone(), ends.engine.clone(), store, Arc::clone(&log));
     // Jobs are offered to the engine with their queues.
     keeper.divide().await;
     // Nothing was there before: this is called once.
     let _ = lead.set((Arc::clone(&context), exchange.clone()));
+    let (jobs, controller) = control(&context, woken, seen.pods.news.resubscribe());
     let routes = exchange::routes(Arc::new(doors::OfContext(Arc::clone(&context))), exchange);
+    let Seen { nodes, pods, queues } = seen;
+    let node_reports = watch::report_nodes(
+        (nodes.store, nodes.news),
+        (pods.store, pods.news),
+        options.slots,
+        ends.reports.clone(),
+    );
     let result = tokio::select! {
         broken = exchange::serve(pods_door, routes) => broken.map(|never| match never {}).map_err(Into::into),
         () = controller => Err(anyhow!("the controller ended")),
         () = keeper.run(queues.news) => Err(anyhow!("the watch of the queues ended")),
         () = node_reports => Err(anyhow!("the watch of the nodes ended")),
-        () = sweep::run(Arc::clone(&context), store, wake) => Err(anyhow!("the sweep ended")),
+        () = sweep::run(Arc::clone(&context), jobs, wake) => Err(anyhow!("the sweep ended")),
         why = depositions.recv() => Err(anyhow!(why.unwrap_or_default())),
         ended = engine => ended,
     };
     ends.stop.send_replace(true);
     result
+}
+
+/// What is seen of the cluster.
+struct Seen {
+    nodes: Watched<Node>,
+    pods: Watched<Pod>,
+    queues: Watched<Queue>,
+}
+
+impl Seen {
+    /// Once all of it was seen.
+    async fn of(client: &Client, log: &Arc<dyn Fn(&str) + Send + Sync>) -> Result<Seen> {
+        let (nodes, pods) = (watch::nodes(client, log), watch::pods(client, log));
+        let queues = watch::queues(client, log);
+        nodes.store.wait_until_ready().await.map_err(|_| anyhow!("nodes cannot be listed"))?;
+        pods.store.wait_until_ready().await.map_err(|_| anyhow!("pods cannot be listed"))?;
+        queues.store.wait_until_ready().await.map_err(|_| anyhow!("queues cannot be listed"))?;
+        Ok(Seen { nodes, pods, queues })
+    }
+
+    /// What divides the slots; `None` where nothing does, or where it cannot be as it is described.
+    fn queues(&self) -> Option<QueuesFile> {
+        let queues: Vec<Queue> = self.queues.store.state().iter().map(|queue| Queue::clone(queue)).collect();
+        crate::crd::file(&queues).ok().filter(|_| !queues.is_empty())
+    }
+}
+
+/// An operator without a ledger: what trains goes on where it is.
+async fn take_over(
+    engine: &mut Engine<Pods>,
+    context: &Context,
+    seen: &Seen,
+    log: &Arc<dyn Fn(&str) + Send + Sync>,
+) -> Result<()> {
+    let running = controller::running(context).await?;
+    let (nodes, pods) = (seen.nodes.store.state(), seen.pods.store.state());
+    let nodes = crate::nodes::seen(&nodes, pods.iter().map(Arc::as_ref), &context.slots);
+    for refusal in engine.take_over(&nodes, running)? {
+        log(&format!("a job that trains cannot be taken over: {}", refusal.error));
+    }
+    Ok(())
+}
+
+/// What looks after the jobs, and the jobs that it sees.
+fn control(
+    context: &Arc<Context>,
+    woken: broadcast::Receiver<String>,
+    pods: broadcast::Receiver<Arc<Pod>>,
+) -> (Store<ElasticJob>, impl Future<Output = ()>) {
+    let jobs: Api<ElasticJob> = Api::all(context.client.clone());
+    let controller = Controller::new(jobs, watcher::Config::default())
+        .with_config(Config::default().debounce(DEBOUNCE).concurrency(CONCURRENCY));
+    let store = controller.store();
+    let controller = controller
+        .reconcile_on(triggers(context, woken, pods))
+        .run(controller::reconcile, controller::after_fault, Arc::clone(context))
+        .for_each(|_| async {});
+    (store, controller)
 }
 
 /// Lets the engine decide on a thread of its own; answers with how it ended, once it has.
@@ -195,10 +253,13 @@ fn start(engine: Engine<Pods>) -> Result<impl Future<Output = Result<()>>> {
 
 /// Hears what the pods of jobs say.
 fn exchange_desk(context: Arc<OnceLock<Weak<Context>>>) -> exchange::Desk {
-    exchange::Desk::new(move |uid, _| {
+    exchange::Desk::new(move |uid, news| {
         let Some(context) = context.get().and_then(Weak::upgrade) else { return };
         if let Some((run, _)) = context.leads(uid) {
-            context.desk.hear(&run);
+            match news {
+                exchange::News::Grew(_) => context.desk.hear(&run),
+                exchange::News::Reported(report) => context.desk.reported(&run, &report),
+            }
         }
     })
 }
@@ -209,6 +270,7 @@ type Opened = (Engine<Pods>, Channels, Desk);
 fn open_engine(
     folder: &Path,
     policy: Option<String>,
+    queues: Option<QueuesFile>,
     wake: broadcast::Sender<String>,
     log: Arc<dyn Fn(&str) + Send + Sync>,
 ) -> Result<Opened> {
@@ -218,10 +280,10 @@ fn open_engine(
     let of_runs = runs.clone();
     let options = engine::Options {
         folder: runs,
-        ledger: folder.join("ledger.jsonl"),
+        ledger: folder.join(LEDGER),
         machine: Some(Machine::of_pods()),
         policy,
-        queues: None,
+        queues,
         registry: registry.clone(),
         time_scale: None,
         retries: RETRIES,

@@ -18,6 +18,7 @@ use crate::crd::{self, FailurePolicy};
 pub use pods::{Exit, Final, Life, PodSeen, Role};
 
 mod backoff;
+mod group;
 mod pods;
 mod size;
 
@@ -87,6 +88,8 @@ pub struct Terms {
     pub start_timeout_s: u32,
     /// Seconds from one allocation until one with more workers may follow.
     pub cooldown_s: u32,
+    /// Steps of the whole job.
+    pub total_steps: u64,
     /// When it has failed.
     pub failure: FailurePolicy,
 }
@@ -136,6 +139,15 @@ pub enum Action {
         is_fault: bool,
         /// Whether it was the coordinator.
         was_coordinator: bool,
+        /// What happened, in a sentence.
+        what: String,
+    },
+    /// Let another set of pods take the place of one in which a pod has failed: count that, and write this allocation.
+    Replace {
+        /// The next one.
+        allocation: Allocation,
+        /// Whether it was the job's own fault.
+        is_fault: bool,
         /// What happened, in a sentence.
         what: String,
     },
@@ -223,9 +235,11 @@ pub fn reconcile(seen: &Observed) -> Todo {
         dismiss(seen, &mut todo);
         return todo;
     }
-    if let Some(why) = count_failures(seen, &mut todo) {
-        todo.then(Action::Tell(News::Failed(why)));
-        dismiss(seen, &mut todo);
+    if let Some(why) = look_at_ended(seen, desired, &mut todo) {
+        if let Some(news) = why {
+            todo.then(Action::Tell(news));
+            dismiss(seen, &mut todo);
+        }
         return todo;
     }
     if desired.workers == 0 {
@@ -297,18 +311,10 @@ fn rewritten(seen: &Observed, desired: &Desired) -> Option<Allocation> {
 
 /// How the run ended, if a pod says so and the engine does not know.
 fn last_word(seen: &Observed, desired: &Desired) -> Option<Final> {
-    let of_leads = seen.pods.iter().filter(|pod| pod.role == Role::Coordinator || is_group_lead(seen, pod));
+    let of_leads = seen.pods.iter().filter(|pod| pod.role == Role::Coordinator);
     let words = of_leads.filter_map(|pod| pod.exit.as_ref()?.word.clone());
     let unknown = words.filter(|word| desired.known_end != Some(word.unix_s.to_bits()));
     unknown.max_by(|a, b| a.unix_s.total_cmp(&b.unix_s))
-}
-
-/// In a group the first pod speaks for all.
-fn is_group_lead(seen: &Observed, pod: &PodSeen) -> bool {
-    seen.terms.backend == Backend::Group
-        && pod.role == Role::Worker
-        && pod.rank == 0
-        && pod.generation == seen.allocation.generation
 }
 
 /// The run is over: pods that do not end by themselves soon are told to.
@@ -322,6 +328,21 @@ fn dismiss(seen: &Observed, todo: &mut Todo) {
 /// Of a job that is over, pods that still run are removed; those that ended stay for their logs.
 fn clear(seen: &Observed, todo: &mut Todo) {
     dismiss(seen, todo);
+}
+
+/// Sees to pods that have ended. Answers with what is to be said of the run, if anything, where nothing else is to be
+/// done.
+fn look_at_ended(seen: &Observed, desired: &Desired, todo: &mut Todo) -> Option<Option<News>> {
+    match seen.terms.backend {
+        Backend::Native => count_failures(seen, todo).map(|why| Some(News::Failed(why))),
+        Backend::Group => {
+            group::clear_earlier(seen, todo);
+            if let Some(word) = group::finished(seen, desired.known_end) {
+                return Some(Some(News::Ended(word)));
+            }
+            (desired.workers > 0 && group::replace_broken(seen, todo)).then_some(None)
+        }
+    }
 }
 
 /// Pods that ended and should not have. Answers with why the job has failed for good, if one of them says so.
@@ -380,8 +401,8 @@ fn leave(seen: &Observed, todo: &mut Todo) {
 /// Why the job gives its nodes back: too few of its pods are ready, for too long.
 fn late(seen: &Observed, todo: &mut Todo) -> Option<String> {
     let ready = seen.pods.iter().filter(|pod| pod.role == Role::Worker && pod.is_ready()).count();
-    let Terms { min_workers, start_timeout_s, .. } = seen.terms;
-    if ready as u32 >= min_workers {
+    let &Terms { min_workers, start_timeout_s, .. } = &seen.terms;
+    if ready as u32 >= min_workers || group::is_ending(seen) {
         return None;
     }
     let worker_since = |pod: &&PodSeen| pod.role == Role::Worker && pod.is_live();

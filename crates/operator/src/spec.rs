@@ -33,6 +33,10 @@ pub fn of(job: &ElasticJob) -> Result<Option<JobSpec>, Vec<FieldError>> {
         Some(work) => work.all_samples(),
         None => spec.hints.training_samples,
     };
+    let described = match checked.job.clone() {
+        Some(job) => job,
+        None => stand_in(job, &checked).map_err(|error| vec![error])?,
+    };
     Ok(Some(JobSpec {
         namespace: job.namespace().unwrap_or_default(),
         name: job.name_any(),
@@ -57,6 +61,7 @@ pub fn of(job: &ElasticJob) -> Result<Option<JobSpec>, Vec<FieldError>> {
                 crd::Policy::Manual => 0,
                 _ => elastic.scale_up_cooldown_seconds,
             },
+            total_steps: described.steps.unwrap_or(0),
             failure: spec.failure_policy.clone(),
         },
         ttl_s: spec.ttl_seconds_after_finished,
@@ -72,11 +77,8 @@ pub fn of(job: &ElasticJob) -> Result<Option<JobSpec>, Vec<FieldError>> {
         priority_class: spec.priority_class_name.clone(),
         pattern: checked.pattern.as_ref().map(|pattern| pattern.as_str().to_owned()),
         training_samples,
-        job: match checked.job {
-            Some(job) => job,
-            None => stand_in(&job.name_any(), checked.workers, checked.work.as_ref(), &spec.hints)
-                .map_err(|error| vec![error])?,
-        },
+        step_samples: checked.work.as_ref().and_then(|work| work.batch_size),
+        job: described,
     }))
 }
 
@@ -114,21 +116,18 @@ fn templates(job: &ElasticJob) -> BTreeMap<Role, Value> {
 }
 
 /// What the engine is told of a script: how much there is to do, in steps of its batch.
-fn stand_in(
-    name: &str,
-    workers: WorkerRange,
-    work: Option<&Work>,
-    hints: &crd::Hints,
-) -> Result<CheckedJob, FieldError> {
-    let most = u64::from(workers.max);
-    let of_batch = work.and_then(|work| work.batch_size).or(hints.max_global_batch);
+fn stand_in(job: &ElasticJob, checked: &Checked) -> Result<CheckedJob, FieldError> {
+    // Also where someone has chosen fewer for now.
+    let most = u64::from(checked.sizes.max() * checked.slots_per_pod);
+    let work = checked.work.as_ref();
+    let of_batch = work.and_then(|work| work.batch_size).or(job.spec.hints.max_global_batch);
     // Virtual nodes bound the workers, and divide the batch.
     let batch = of_batch.unwrap_or(BATCH_SAMPLES * most).max(1).next_multiple_of(most);
     let samples = work.and_then(Work::all_samples).unwrap_or(batch);
     let described = json!({
-        "name": name,
+        "name": job.name_any(),
         "steps": samples.div_ceil(batch).max(1),
-        "workers": workers,
+        "workers": WorkerRange { min: 1, max: most as u32 },
         "model": {"kind": "custom", "name": "script"},
         "data": {"kind": "custom"},
         "batch": {"size": batch, "virtual_nodes": most},

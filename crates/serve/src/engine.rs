@@ -14,6 +14,7 @@ mod publish;
 mod queues;
 mod reports;
 mod requests;
+mod take_over;
 mod ways;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,6 +42,7 @@ use crate::snapshot::{JobOutlook, Snapshot};
 use crate::state::{RESTORING, State};
 use outlook::Lookout;
 use publish::Publisher;
+pub use take_over::Running;
 
 /// Wishes and reports that are taken in before what they change is written down.
 const BATCH: usize = 256;

@@ -68,6 +68,21 @@ pub(super) async fn carry_out(
                     return Ok(true);
                 }
             }
+            Action::Replace { allocation, is_fault, what } => {
+                let mut restarts = Kept::of(&value_of(job)).restarts;
+                restarts.crash = restarts.crash.saturating_add(u32::from(*is_fault));
+                if *is_fault {
+                    restarts.last_s = super::now_s();
+                }
+                let value = Kept::allocation(allocation, context.lease_transitions, what);
+                let status = json!({"allocation": value, "restarts": Kept::restarts(&restarts)});
+                patch_status(job, spec, status, SCHEDULER, context).await?;
+                count(&context.counters.allocations, 1);
+                let type_ = if *is_fault { EventType::Warning } else { EventType::Normal };
+                let note = format!("{what}: all pods start again from the script's own checkpoint");
+                context.event(job, type_, "PodLost", &note).await;
+                return Ok(true);
+            }
             // The pods are told by what they ask for.
             Action::Stop => {}
             Action::Tell(news) => tell(spec, news, context),

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bellwether_core::job::WorkerRange;
 use bellwether_core::profile::Profile;
+use bellwether_serve::engine::Running;
 use bellwether_serve::ledger::Task;
 use bellwether_serve::request::{Refusal, RefusalKind, Reply, Request, Submission};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -12,7 +13,7 @@ use kube::Api;
 use super::status::Reason;
 use super::{Context, Fault, now_s};
 use crate::crd::{self, ElasticJob, FieldError, Queue};
-use crate::job::JobSpec;
+use crate::job::{JobSpec, Kept};
 
 /// How long until a job is offered again that the engine cannot take now.
 const OFFER_AGAIN: Duration = Duration::from_secs(10);
@@ -62,13 +63,13 @@ pub(super) async fn sync(
 
 type Refused = (Reason, String, Option<Duration>);
 
-/// Submits the job. Answers with the name of its run, and whether it was not submitted before.
-async fn submit(
+/// The job as it is submitted, under this name.
+async fn submission(
     job: &ElasticJob,
     spec: &JobSpec,
-    uid: &str,
+    name: String,
     context: &Context,
-) -> Result<Result<(String, bool), Refused>, Fault> {
+) -> Result<Result<Submission, Refused>, Fault> {
     let profile = match profile(spec, context).await? {
         Ok(profile) => profile,
         Err(why) => return Ok(Err((Reason::ReferenceMissing, why, Some(OFFER_AGAIN)))),
@@ -82,28 +83,55 @@ async fn submit(
         Err(why) => return Ok(Err((Reason::InvalidSpec, why, None))),
     };
     let left_s = spec.deadline_s.map(|deadline_s| (spec.created_s + deadline_s - now_s()).max(1.0));
-    let submission = |name: String| Submission {
+    Ok(Ok(Submission {
         job: spec.job.clone(),
         name: Some(name),
         workers: Some(spec.workers),
         weight: spec.weight,
         deadline_s: left_s,
         task,
-        profile: profile.clone(),
+        profile,
         rates: Vec::new(),
         protocols: Vec::new(),
         servers: None,
         profile_first: false,
-        key: Some(uid.to_owned()),
-        queue: queue.clone(),
+        key: Some(spec.uid.clone()),
+        queue,
         user: Some(spec.namespace.clone()),
-    };
+    }))
+}
+
+/// A job that trains already, for an engine that has lost its ledger; `None` of one that it cannot accept now.
+pub(super) async fn running(
+    job: &ElasticJob,
+    spec: &JobSpec,
+    kept: &Kept,
+    context: &Context,
+) -> Result<Option<Running>, Fault> {
+    let name = kept.run.clone().unwrap_or_else(|| format!("{}.{}", spec.namespace, spec.name));
+    let submission = submission(job, spec, name, context).await?;
+    let places = kept.allocation.places.clone();
+    Ok(submission.ok().map(|submission| Running { submission, places }))
+}
+
+/// Submits the job. Answers with the name of its run, and whether it was not submitted before.
+async fn submit(
+    job: &ElasticJob,
+    spec: &JobSpec,
+    uid: &str,
+    context: &Context,
+) -> Result<Result<(String, bool), Refused>, Fault> {
     let name = format!("{}.{}", spec.namespace, spec.name);
-    let mut answer = context.engine.ask(Request::Submit(Box::new(submission(name.clone())))).await;
+    let mut submission = match submission(job, spec, name.clone(), context).await? {
+        Ok(submission) => submission,
+        Err(refused) => return Ok(Err(refused)),
+    };
+    let mut answer = context.engine.ask(Request::Submit(Box::new(submission.clone()))).await;
     if matches!(&answer, Err(Refusal { kind: RefusalKind::Conflict, .. })) {
         // An earlier job of this name is in the ledger.
         let name = format!("{name}.{}", uid.get(..8).unwrap_or(uid));
-        answer = context.engine.ask(Request::Submit(Box::new(submission(name)))).await;
+        submission.name = Some(name);
+        answer = context.engine.ask(Request::Submit(Box::new(submission))).await;
     }
     Ok(match answer {
         Ok(Reply::Job { job, created }) => {

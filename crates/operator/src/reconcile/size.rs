@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Backend, Desired, NewPod, Observed, PodSeen, Role};
+use super::{Backend, Desired, NewPod, Observed, PodSeen, Role, group};
 
 /// How long a pod on a node that is drained stays for the sake of its successor elsewhere.
 const SUCCESSION_S: f64 = 60.0;
@@ -25,7 +25,11 @@ pub(super) struct Change {
 
 /// The lowest rank that no pod of this role and generation has had as far as is known, nor one of these newcomers.
 pub(super) fn free_rank(seen: &Observed, role: Role, newcomers: &[NewPod]) -> u32 {
-    let of_pods = seen.pods.iter().filter(|pod| pod.role == role).map(|pod| pod.rank);
+    // In a set of pods ranks are places, from 0 on, and names tell the sets apart.
+    let counts = |pod: &&PodSeen| {
+        seen.terms.backend == Backend::Native || pod.generation == seen.allocation.generation
+    };
+    let of_pods = seen.pods.iter().filter(|pod| pod.role == role).filter(counts).map(|pod| pod.rank);
     let of_newcomers = newcomers.iter().filter(|pod| pod.role == role).map(|pod| pod.rank);
     let mut taken: Vec<u32> = of_pods.chain(of_newcomers).collect();
     taken.sort_unstable();
@@ -89,7 +93,8 @@ impl Change {
         let mut workers = desired.workers.saturating_sub(has(Role::Worker));
         // A group begins together: the last one has to be gone.
         let others_run = |pod: &PodSeen| pod.holds_its_node() && pod.generation != seen.allocation.generation;
-        if seen.terms.backend == Backend::Group && seen.pods.iter().any(others_run) {
+        let others_hold_nodes = seen.terms.backend == Backend::Group && seen.pods.iter().any(others_run);
+        if others_hold_nodes || group::is_ending(seen) {
             return;
         }
         for (node, count) in &desired.places {

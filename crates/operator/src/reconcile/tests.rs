@@ -46,6 +46,7 @@ fn training() -> Observed {
             grace_s: 30,
             start_timeout_s: 100,
             cooldown_s: 0,
+            total_steps: 100,
             failure: FailurePolicy { max_restarts: 3, ..FailurePolicy::default() },
         },
         pods: vec![pod(Role::Coordinator, 0, "n2"), pod(Role::Worker, 0, "n0"), pod(Role::Worker, 1, "n1")],
@@ -267,6 +268,12 @@ impl World {
             Action::Allocate(next, _) => {
                 if next.generation == self.seen.allocation.generation + 1 {
                     self.seen.allocation = next.clone();
+                }
+            }
+            Action::Replace { allocation: next, is_fault, .. } => {
+                if next.generation == self.seen.allocation.generation + 1 {
+                    self.seen.allocation = next.clone();
+                    self.seen.restarts.crash += u32::from(*is_fault);
                 }
             }
             Action::Create(new) => {

@@ -5,9 +5,12 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod cluster;
+mod scripts;
 mod train;
 
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use kube::Client;
 use support::kubelet::Kubelet;
@@ -57,9 +60,14 @@ async fn bench(kubeconfig: PathBuf, arguments: &[&str]) -> Bench {
     Bench { client, kubelet, operator, folder }
 }
 
+/// One operator looks after all jobs of a cluster: tests wait for each other.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
 /// Runs a test where there is a server.
 fn on_server(test: impl AsyncFnOnce(PathBuf)) {
     let Some(kubeconfig) = support::kubeconfig() else { return };
+    // Those that failed leave nothing behind that the next one minds.
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(test(kubeconfig));
 }

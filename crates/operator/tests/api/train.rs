@@ -12,7 +12,7 @@ use crate::support::wait_for;
 use crate::{Bench, bench, on_server};
 
 /// The digits, for this many steps.
-fn digits(steps: u64) -> Value {
+pub(crate) fn digits(steps: u64) -> Value {
     json!({
         "name": "digits", "steps": steps, "seed": 7,
         "data": {"kind": "digits"}, "model": {"kind": "mlp", "hidden": [32]},
@@ -22,7 +22,7 @@ fn digits(steps: u64) -> Value {
 }
 
 /// The digest of the same job on this machine, undisturbed.
-fn undisturbed(folder: &std::path::Path, job: &Value) -> String {
+pub(crate) fn undisturbed(folder: &std::path::Path, job: &Value) -> String {
     let mut toml = String::new();
     for (key, value) in job.as_object().unwrap() {
         if !value.is_object() {
@@ -46,17 +46,12 @@ fn undisturbed(folder: &std::path::Path, job: &Value) -> String {
     result["params_digest"].as_str().unwrap().to_owned()
 }
 
-fn step(status: &Value) -> u64 {
+pub(crate) fn step(status: &Value) -> u64 {
     status["training"]["step"].as_u64().unwrap_or(0)
 }
 
 fn phase(name: &'static str) -> impl Fn(&Value) -> bool {
     move |status| status["phase"] == name
-}
-
-async fn scale(jobs: &Jobs, job: &str, workers: u32) {
-    let patch = Patch::Merge(json!({"spec": {"elastic": {"replicas": workers}}}));
-    jobs.api.patch(job, &PatchParams::default(), &patch).await.unwrap();
 }
 
 /// Waits until this many workers train, by the copy of the run's journal.
@@ -105,7 +100,7 @@ fn a_job_is_resized_and_struck_and_its_bits_stay() {
         let status = jobs.until("digits", "steps of two workers", 60, running).await;
         let run = status["run"].as_str().unwrap().to_owned();
         until_members(&bench, &run, 2).await;
-        scale(&jobs, "digits", 4).await;
+        jobs.scale("digits", 4).await;
         until_members(&bench, &run, 4).await;
         let worker = jobs.pods("digits", "worker").await[0].name_any();
         assert!(bench.kubelet.kill(&worker), "{worker} has a process");
@@ -120,7 +115,7 @@ fn a_job_is_resized_and_struck_and_its_bits_stay() {
         .await;
         bench.operator.kill();
         bench.operator.start_again();
-        scale(&jobs, "digits", 1).await;
+        jobs.scale("digits", 1).await;
         until_members(&bench, &run, 1).await;
         let status = jobs.until("digits", "its end", 240, phase("Succeeded")).await;
         assert_eq!(status["training"]["digest"], undisturbed(bench.folder.path(), &job).as_str(), "{status}");

@@ -294,11 +294,26 @@ impl Shared {
         let _ = api.delete(&pod.name_any(), &at_once).await;
     }
 
-    /// Starts what a pod's first container runs.
+    /// Starts what a pod's first container runs, once those that prepare the pod have ended.
     async fn spawn(&self, pod: &Pod, address: Ipv4Addr, folder: &Path) -> anyhow::Result<Child> {
         std::fs::create_dir_all(folder)?;
         let spec = serde_json::to_value(pod.spec.as_ref())?;
-        let mut paths = self.volumes(pod, &spec, folder).await?;
+        for container in spec["initContainers"].as_array().into_iter().flatten() {
+            let mut child = self.start(pod, container, address, folder).await?;
+            let status = tokio::task::spawn_blocking(move || child.wait()).await??;
+            anyhow::ensure!(status.success(), "{} ended with {status}", container["name"]);
+        }
+        self.start(pod, &spec["containers"][0], address, folder).await
+    }
+
+    async fn start(
+        &self,
+        pod: &Pod,
+        container: &Value,
+        address: Ipv4Addr,
+        folder: &Path,
+    ) -> anyhow::Result<Child> {
+        let mut paths = self.volumes(pod, container, folder).await?;
         paths.extend(
             self.programs.iter().map(|(path, program)| (path.clone(), program.display().to_string())),
         );
@@ -308,12 +323,11 @@ impl Shared {
             let found = paths.iter().find(|(path, _)| text.starts_with(path.as_str()));
             found.map_or_else(|| text.to_owned(), |(path, place)| text.replacen(path.as_str(), place, 1))
         };
-        let container = &spec["containers"][0];
         let words =
             [&container["command"], &container["args"]].into_iter().filter_map(Value::as_array).flatten();
         let words: Vec<String> = words.filter_map(Value::as_str).map(here).collect();
         let (program, arguments) = words.split_first().ok_or_else(|| anyhow::anyhow!("no command"))?;
-        let log = std::fs::File::create(folder.join("log"))?;
+        let log = std::fs::File::options().create(true).append(true).open(folder.join("log"))?;
         let mut command = Command::new(program);
         command.args(arguments).current_dir(folder).stdin(Stdio::null());
         command.stdout(log.try_clone()?).stderr(log).process_group(0);
@@ -336,7 +350,13 @@ impl Shared {
     }
 
     /// Where in the file system of this machine what is mounted in the container is.
-    async fn volumes(&self, pod: &Pod, spec: &Value, folder: &Path) -> anyhow::Result<Vec<(String, String)>> {
+    async fn volumes(
+        &self,
+        pod: &Pod,
+        container: &Value,
+        folder: &Path,
+    ) -> anyhow::Result<Vec<(String, String)>> {
+        let spec = serde_json::to_value(pod.spec.as_ref())?;
         let namespace = pod.namespace().unwrap_or_default();
         let mut places = BTreeMap::new();
         for volume in spec["volumes"].as_array().into_iter().flatten() {
@@ -357,7 +377,7 @@ impl Shared {
             }
             places.insert(name.to_owned(), place);
         }
-        let mounts = spec["containers"][0]["volumeMounts"].as_array().into_iter().flatten();
+        let mounts = container["volumeMounts"].as_array().into_iter().flatten();
         let place = |mount: &Value| {
             let place = places.get(mount["name"].as_str()?)?.join(mount["subPath"].as_str().unwrap_or(""));
             std::fs::create_dir_all(&place).ok()?;

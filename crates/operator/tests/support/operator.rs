@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use bellwether_operator::crd::ElasticJob;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
@@ -175,6 +175,12 @@ impl Jobs {
             is_so(&status).then_some(status)
         })
         .await
+    }
+
+    /// Says how many workers it should have, as `kubectl scale` does.
+    pub(crate) async fn scale(&self, name: &str, workers: u32) {
+        let patch = Patch::Merge(json!({"spec": {"replicas": workers}}));
+        self.api.patch_scale(name, &PatchParams::default(), &patch).await.unwrap();
     }
 
     /// The pods of a role.

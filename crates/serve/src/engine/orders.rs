@@ -84,7 +84,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         }
         let held = self.state.slots.of(job);
         if target < workers {
-            // A pod ends where others go on: whoever ends it has to know where that is.
+            // Which pods end follows from where the others go on.
             let kept = self.state.machine.pods.then(|| self.keep(job, allocation, &held));
             self.order_on(job, target, speed, kept.as_deref().unwrap_or(&held));
         }
@@ -113,7 +113,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
     }
 
     /// Slots for an allocation, those that the job holds first.
-    fn slots_for(&self, job: JobId, allocation: &Allocation) -> Option<Vec<Slot>> {
+    pub(super) fn slots_for(&self, job: JobId, allocation: &Allocation) -> Option<Vec<Slot>> {
         let State { machine, slots, .. } = &self.state;
         slots.find(machine, |node| self.state.is_up(node), job, allocation)
     }

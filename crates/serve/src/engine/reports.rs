@@ -82,15 +82,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
                     RunOutcome::Failed(_) | RunOutcome::Broken(_) => self.failed(job, why, unix_s),
                 }
             }
-            Report::Lost { job, why } => {
-                self.processes_gone(job);
-                if self.state.jobs.get(&job).is_some_and(|record| record.leaving) {
-                    // They were to go: what ended them, perhaps a kill of ours, does not count as a failure of the job.
-                    let step = self.step(job);
-                    return self.write(Entry::Stopped { job, step, why, unix_s: None });
-                }
-                self.failed(job, why, None)
-            }
+            Report::Lost { job, why } => self.lost(job, why),
             Report::Failed { job, why } => {
                 self.processes_gone(job);
                 let step = self.step(job);
@@ -104,6 +96,16 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
                 self.write(Entry::Stopped { job, step, why, unix_s: None })
             }
         }
+    }
+
+    fn lost(&mut self, job: JobId, why: String) -> Result<(), Fault> {
+        self.processes_gone(job);
+        if self.state.jobs.get(&job).is_some_and(|record| record.leaving) {
+            // They were to go: what ended them, perhaps a kill of ours, does not count as a failure of the job.
+            let step = self.step(job);
+            return self.write(Entry::Stopped { job, step, why, unix_s: None });
+        }
+        self.failed(job, why, None)
     }
 
     /// How far the running jobs are, for the policy.

@@ -93,7 +93,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
     }
 
     /// What a submission becomes, if it can be accepted.
-    fn admit(&self, submission: Submission) -> Result<Submitted, Refusal> {
+    pub(super) fn admit(&self, submission: Submission) -> Result<Submitted, Refusal> {
         let Submission { job, name, workers, weight, deadline_s, task, protocols, servers, key, .. } =
             submission;
         let (queue, user) = (submission.queue, submission.user);
