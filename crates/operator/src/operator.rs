@@ -114,8 +114,8 @@ async fn work(options: Options, lease_transitions: u64, master: [u8; 32], lead: 
     let seen = Seen::of(&client, &log).await?;
     let is_new = !folder.join(LEDGER).exists();
     let queues = seen.queues().filter(|_| is_new);
-    let (mut engine, ends, desk) =
-        open_engine(&folder, options.policy, queues, wake.clone(), Arc::clone(&log))?;
+    let (engine, ends, desk) = open_engine(&folder, options.policy, queues, wake.clone(), Arc::clone(&log))?;
+    let mut engine = Parked(Some(engine));
     let pods_door = doors::listen(options.listen).await?;
     let known: Arc<OnceLock<Weak<Context>>> = Arc::default();
     let exchange = exchange_desk(Arc::clone(&known));
@@ -147,9 +147,9 @@ async fn work(options: Options, lease_transitions: u64, master: [u8; 32], lead: 
     // The pods' news come from now on.
     let _ = known.set(Arc::downgrade(&context));
     if is_new {
-        take_over(&mut engine, &context, &seen, &log).await?;
+        take_over(engine.engine()?, &context, &seen, &log).await?;
     }
-    let engine = start(engine)?;
+    let engine = start(engine.take()?)?;
     let store = seen.queues.store.clone();
     let mut keeper = Keeper::new(client.clone(), ends.engine.clone(), store, Arc::clone(&log));
     // Jobs are offered to the engine with their queues.
@@ -176,6 +176,29 @@ async fn work(options: Options, lease_transitions: u64, master: [u8; 32], lead: 
     };
     ends.stop.send_replace(true);
     result
+}
+
+/// An engine that does not run yet. It has a runtime of its own, which must not end among the tasks of another.
+struct Parked(Option<Engine<Pods>>);
+
+impl Parked {
+    fn engine(&mut self) -> Result<&mut Engine<Pods>> {
+        self.0.as_mut().context("the engine runs already")
+    }
+
+    fn take(&mut self) -> Result<Engine<Pods>> {
+        self.0.take().context("the engine runs already")
+    }
+}
+
+impl Drop for Parked {
+    fn drop(&mut self) {
+        if let Some(engine) = self.0.take() {
+            let thread = std::thread::spawn(move || drop(engine));
+            // It only waits.
+            let _ = thread.join();
+        }
+    }
 }
 
 /// What is seen of the cluster.

@@ -110,8 +110,13 @@ pub(super) async fn running(
 ) -> Result<Option<Running>, Fault> {
     let name = kept.run.clone().unwrap_or_else(|| format!("{}.{}", spec.namespace, spec.name));
     let submission = submission(job, spec, name, context).await?;
-    let places = kept.allocation.places.clone();
-    Ok(submission.ok().map(|submission| Running { submission, places }))
+    let (places, now) = (kept.allocation.places.clone(), kept.allocation.workers);
+    Ok(submission.ok().map(|mut submission| {
+        // It may have been given other limits since; the engine hears of those next.
+        let WorkerRange { min, max } = spec.workers;
+        submission.workers = Some(WorkerRange { min: min.min(now), max: max.max(now) });
+        Running { submission, places }
+    }))
 }
 
 /// Submits the job. Answers with the name of its run, and whether it was not submitted before.

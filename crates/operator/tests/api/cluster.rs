@@ -5,7 +5,7 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::support::operator::{Jobs, namespace};
+use crate::support::operator::{Jobs, Operator, namespace};
 use crate::support::wait_for;
 use crate::train::{digits, step, undisturbed};
 use crate::{bench, on_server};
@@ -111,6 +111,44 @@ fn an_operator_that_lost_all_but_the_api_leaves_what_trains_where_it_is() {
         let digest = undisturbed(bench.folder.path(), &job);
         assert_eq!(status["training"]["digest"], digest.as_str(), "{status}");
         assert_eq!(status["allocation"]["generation"], 1, "{status}");
+    });
+}
+
+#[test]
+fn of_two_operators_one_works_and_one_that_stood_still_writes_nothing_more() {
+    on_server(async |kubeconfig| {
+        let mut bench = bench(kubeconfig, &["--policy", "fair"]).await;
+        namespace(&bench.client, "train-two").await;
+        let jobs = Jobs::of(&bench.client, "train-two");
+        let elastic = json!({"minReplicas": 1, "maxReplicas": 4, "policy": "Manual", "replicas": 1});
+        jobs.create("digits", json!({"job": digits(1_000_000), "elastic": elastic})).await;
+        let status = jobs.until("digits", "steps", 60, runs).await;
+        let first = status["allocation"]["leaseTransitions"].as_u64().unwrap();
+        let other = bench.folder.path().join("other");
+        let mut other =
+            Operator::start(&bench.folder.path().join("kubeconfig"), &other, &["--policy", "fair"]);
+        tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+        assert!(!other.log().contains("leads"), "the first one works: {}", other.log());
+        bench.operator.hold(true);
+        wait_for("the other to lead", 60, async || other.log().contains("leads").then_some(())).await;
+        jobs.scale("digits", 3).await;
+        let by_other = |status: &Value| {
+            status["allocation"]["leaseTransitions"].as_u64() > Some(first)
+                && status["allocation"]["replicas"] == 3
+        };
+        wait_for("another decision", 60, async || {
+            assert!(other.runs(), "the other has ended: {}", other.log());
+            by_other(&jobs.status("digits").await).then_some(())
+        })
+        .await;
+        bench.operator.hold(false);
+        wait_for("the first to end", 60, async || (!bench.operator.runs()).then_some(())).await;
+        assert!(other.runs(), "{}", other.log());
+        let status = jobs.status("digits").await;
+        assert!(by_other(&status), "{status}");
+        jobs.api.delete("digits", &DeleteParams::default()).await.unwrap();
+        wait_for("its pods to go", 60, async || jobs.pods("digits", "worker").await.is_empty().then_some(()))
+            .await;
     });
 }
 

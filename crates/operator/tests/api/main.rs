@@ -56,6 +56,7 @@ async fn bench(kubeconfig: PathBuf, arguments: &[&str]) -> Bench {
     for node in 0..4 {
         kubelet.add_node(&format!("node-{node}"), 2).await;
     }
+    let kubeconfig = operator::authorise(&client, &kubeconfig, folder.path()).await;
     let operator = Operator::start(&kubeconfig, &folder.path().join("operator"), arguments);
     Bench { client, kubelet, operator, folder }
 }

@@ -8,6 +8,8 @@ use bellwether_operator::crd::ElasticJob;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::config::Kubeconfig;
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
@@ -53,7 +55,8 @@ impl Operator {
         let log = std::fs::File::options().create(true).append(true).open(self.folder.join("log")).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_bellwether-operator"));
         command.arg("run").arg("--state-dir").arg(self.folder.join("state"));
-        command.args(["--namespace", "default", "--identity", "test"]);
+        command.args(["--namespace", "bellwether-system"]);
+        command.arg(format!("--identity={}", self.folder.display()));
         command.arg("--command").arg(bellwether());
         command.arg(format!("--listen=127.0.0.1:{}", self.listen));
         command.arg(format!("--listen-metrics=127.0.0.1:{}", self.metrics));
@@ -69,6 +72,13 @@ impl Operator {
             let _ = child.kill();
             let _ = child.wait();
         }
+    }
+
+    /// Holds it where it is, as a machine that stands still does, or lets it go on.
+    pub(crate) fn hold(&self, on: bool) {
+        let pid = rustix::process::Pid::from_child(self.child.as_ref().unwrap());
+        let signal = if on { rustix::process::Signal::STOP } else { rustix::process::Signal::CONT };
+        rustix::process::kill_process(pid, signal).unwrap();
     }
 
     /// Whether it runs.
@@ -121,6 +131,40 @@ pub(crate) async fn install(client: &Client) {
         })
         .await;
     }
+}
+
+/// The manifest by which people install the operator.
+const MANIFEST: &str = include_str!("../../../../deploy/operator.yaml");
+
+/// Gives the operator the rights that its manifest gives it, and no more. Answers with a kubeconfig for it.
+pub(crate) async fn authorise(client: &Client, kubeconfig: &Path, folder: &Path) -> PathBuf {
+    for object in serde_saphyr::from_multiple::<DynamicObject>(MANIFEST).unwrap() {
+        let types = object.types.clone().unwrap();
+        if matches!(types.kind.as_str(), "Deployment" | "Service") {
+            continue;
+        }
+        let kind = ApiResource::from_gvk(&GroupVersionKind::try_from(&types).unwrap());
+        let api: Api<DynamicObject> = match object.namespace() {
+            Some(namespace) => Api::namespaced_with(client.clone(), &namespace, &kind),
+            None => Api::all_with(client.clone(), &kind),
+        };
+        let name = object.name_any();
+        match api.create(&PostParams::default(), &object).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                let patch = Patch::Merge(&object);
+                api.patch(&name, &PatchParams::default(), &patch).await.unwrap();
+            }
+            other => drop(other.unwrap()),
+        }
+    }
+    let mut config = Kubeconfig::read_from(kubeconfig).unwrap();
+    for named in &mut config.auth_infos {
+        let account = "system:serviceaccount:bellwether-system:bellwether-operator";
+        named.auth_info.get_or_insert_default().impersonate = Some(account.into());
+    }
+    let file = folder.join("kubeconfig");
+    std::fs::write(&file, serde_saphyr::to_string(&config).unwrap()).unwrap();
+    file
 }
 
 /// Makes a namespace; one that is left over goes first.
