@@ -14,6 +14,7 @@ use bellwether_serve::snapshot::{ClusterState, DecisionState, ErrorBody, JobStat
 use bellwether_serve::tls::distrust;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use ureq::http::request::Builder;
 use ureq::http::{Method, Request, Response};
 use ureq::{Agent, Body};
@@ -119,6 +120,26 @@ impl Client {
     /// No daemon; a job that the daemon refuses (status 422, or 409 if the name is taken).
     pub fn submit(&self, submission: &Submit) -> Result<JobState, ClientError> {
         self.send(&Method::POST, "/v1/jobs", Some(submission))
+    }
+
+    /// The object that a submission to a cluster of Kubernetes would create. Only the program that stands before such a
+    /// cluster answers this.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`submit`](Client::submit).
+    pub fn manifest(&self, submission: &Submit) -> Result<Value, ClientError> {
+        self.send(&Method::POST, "/v1/manifests", Some(submission))
+    }
+
+    /// Deletes a job's object from a cluster of Kubernetes, and returns the job as it was. A daemon forgets no job, and
+    /// does not answer this.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`job`](Client::job).
+    pub fn remove(&self, name: &str) -> Result<JobState, ClientError> {
+        self.of_job(&Method::DELETE, name, "", None::<&()>)
     }
 
     /// Suspends, resumes or cancels a job.

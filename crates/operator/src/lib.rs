@@ -1,5 +1,6 @@
 //! Kubernetes: elastic jobs as custom resources, scheduled by the daemon's engine.
 
+pub mod client;
 pub mod controller;
 pub mod crd;
 pub mod desk;

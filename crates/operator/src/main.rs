@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use bellwether_operator::client::{self, ClientArguments};
 use bellwether_operator::nodes::SlotRule;
 use bellwether_operator::operator::{self, Options};
 use bellwether_operator::pod::{self, PodCommand};
@@ -27,6 +28,8 @@ enum Verb {
     Crd(CrdArguments),
     /// Look after the elastic jobs of a cluster
     Run(Box<RunArguments>),
+    /// Answer `bellwether … --kubernetes`; only that command needs it
+    Client(ClientArguments),
     /// Do a pod's work; only the operator's own pods need it
     #[command(subcommand)]
     Pod(PodCommand),
@@ -97,11 +100,21 @@ fn dispatch(verb: Verb) -> Result<ExitCode> {
         }
         Verb::Pod(command) => Ok(pod::run(&command)),
         Verb::Run(arguments) => {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.context("no event loop")?.block_on(run(*arguments))?;
+            event_loop()?.block_on(run(*arguments))?;
             Ok(ExitCode::SUCCESS)
         }
+        Verb::Client(arguments) => {
+            let event_loop = event_loop()?;
+            let ended = event_loop.block_on(client::run(&arguments, asked_to_end()));
+            // A name that is still looked up would hold up the command that waits for this.
+            event_loop.shutdown_background();
+            Ok(ended?)
+        }
     }
+}
+
+fn event_loop() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().context("no event loop")
 }
 
 async fn run(arguments: RunArguments) -> Result<()> {

@@ -8,6 +8,7 @@ mod connect;
 mod dashboard;
 mod follow;
 mod jobs;
+mod kubernetes;
 mod logs;
 mod queues;
 mod rm;

@@ -5,6 +5,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod client;
 mod cluster;
 mod scripts;
 mod train;

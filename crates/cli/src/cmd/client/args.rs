@@ -18,6 +18,12 @@ pub(crate) struct DaemonArguments {
     /// Copy of the file `.serve/connection.json` of a daemon elsewhere [default: $BELLWETHER_CONNECTION]
     #[arg(long, value_name = "FILE", conflicts_with = "state_dir")]
     pub(crate) connection: Option<PathBuf>,
+    /// Jobs of a Kubernetes cluster instead: those of the kubeconfig's context
+    #[arg(long, conflicts_with_all = ["server", "plain_http", "connection", "state_dir"])]
+    pub(crate) kubernetes: bool,
+    /// Namespace of the jobs on Kubernetes [default: that of the context]
+    #[arg(long, value_name = "NAMESPACE", requires = "kubernetes")]
+    pub(crate) namespace: Option<String>,
     #[command(flatten)]
     pub(crate) state: StateArguments,
 }

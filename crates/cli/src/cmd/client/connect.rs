@@ -8,6 +8,7 @@ use bellwether_core::InputError;
 use bellwether_serve::daemon::socket_file;
 
 use super::args::DaemonArguments;
+use super::kubernetes;
 use crate::failure::Failure;
 use crate::printer::Printer;
 use crate::runs::StateDir;
@@ -24,6 +25,9 @@ impl From<ClientError> for Failure {
             ClientError::Refused { error, .. } => {
                 let hint = error.hint.replace("GET /v1/jobs lists all", "`bellwether jobs` lists all jobs");
                 return InputError { hint, ..error.clone() }.into();
+            }
+            ClientError::Silent { .. } if kubernetes::is_asked() => {
+                "the program `bellwether-operator client` has ended before this command; try again"
             }
             ClientError::Silent { .. } => {
                 "start one with `bellwether serve --policy srtf --slots 4`; --state-dir or --server says where to look"
@@ -74,6 +78,9 @@ pub(super) fn url(daemon: &Client) -> Option<&str> {
 }
 
 fn endpoint(arguments: &DaemonArguments) -> Result<Endpoint, Failure> {
+    if arguments.kubernetes {
+        return Ok(kubernetes::endpoint(arguments.namespace.as_deref())?);
+    }
     let here = arguments.state.state_dir.is_some();
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !here && !value.is_empty());
     let server = arguments.server.clone().or_else(|| variable("BELLWETHER_SERVER"));

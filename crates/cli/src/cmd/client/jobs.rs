@@ -208,10 +208,11 @@ fn look(arguments: &JobsArguments, printer: &Printer) -> Result<Seen, Failure> {
         false => Some(StateDir::find(arguments.daemon.state.state_dir.clone())?),
     };
     if let Some(daemon) = &daemon {
-        let asked = daemon.cluster().and_then(|cluster| Ok((cluster, daemon.jobs()?)));
-        match asked {
+        // On Kubernetes slots are those of nodes, which need not be shown to those who may see jobs.
+        let slots = (!arguments.daemon.kubernetes).then(|| daemon.cluster()).transpose();
+        match slots.and_then(|slots| Ok((slots, daemon.jobs()?))) {
             Ok((slots, served)) => {
-                cluster = Some(slots);
+                cluster = slots;
                 // Of what was removed only its daemon's account is left.
                 let is_here =
                     |job: &JobState| here.as_ref().is_some_and(|here| job.run_dir.starts_with(here.path()));
@@ -282,7 +283,12 @@ fn table(seen: &Seen, printer: &Printer) -> String {
         }
         row
     }));
-    if seen.cluster.as_ref().is_none_or(|cluster| cluster.queues.is_empty()) {
+    let is_queued = |job: &Listed| matches!(job, Listed::Served(job) if job.queue.is_some());
+    let has_queues = match &seen.cluster {
+        Some(cluster) => !cluster.queues.is_empty(),
+        None => seen.jobs.iter().any(is_queued),
+    };
+    if !has_queues {
         for row in &mut rows {
             row.remove(QUEUE);
         }

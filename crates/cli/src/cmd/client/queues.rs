@@ -39,6 +39,10 @@ pub(crate) fn queues(arguments: &QueuesArguments, printer: &Printer) -> Result<E
     if wanted.is_some() || arguments.none {
         daemon.divide(wanted.as_ref())?;
     }
+    if arguments.daemon.kubernetes {
+        // The answer says where queues are there.
+        daemon.queues()?;
+    }
     let cluster = daemon.cluster()?;
     match arguments.daemon.state.format {
         Format::Json => printer.out(json_line(&cluster.queues)),

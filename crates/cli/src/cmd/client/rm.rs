@@ -1,4 +1,4 @@
-//! `bellwether rm`: removes jobs that are not running, with their folders.
+//! `bellwether rm`: removes jobs that are not running, with their folders; on Kubernetes their objects.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -40,12 +40,16 @@ pub(crate) struct RmArguments {
 pub(crate) fn rm(arguments: &RmArguments, printer: &Printer) -> Result<ExitCode, Failure> {
     let places = Places::of(&arguments.daemon, &arguments.jobs, printer)?;
     let (mut removed, mut failure) = (Vec::new(), None);
-    let runs = match arguments.all_ended {
-        true => ended(arguments, &places)?.into_iter().map(Ok).collect(),
-        false => arguments.jobs.iter().map(|name| named(name, &places, printer)).collect::<Vec<_>>(),
+    let outcomes: Vec<Result<String, Failure>> = match (&places.daemon, arguments.all_ended) {
+        (Some(daemon), _) if arguments.daemon.kubernetes => on_kubernetes(arguments, daemon)?,
+        (_, true) => ended(arguments, &places)?.into_iter().map(remove).collect(),
+        (_, false) => {
+            let runs: Vec<_> = arguments.jobs.iter().map(|name| named(name, &places, printer)).collect();
+            runs.into_iter().map(|run| run.and_then(remove)).collect()
+        }
     };
-    for run in runs {
-        match run.and_then(remove) {
+    for outcome in outcomes {
+        match outcome {
             Ok(name) => removed.push(name),
             // The others are removed all the same.
             Err(trouble) => {
@@ -63,6 +67,19 @@ pub(crate) fn rm(arguments: &RmArguments, printer: &Printer) -> Result<ExitCode,
         Format::Table => removed.iter().for_each(|name| printer.out(format_args!("{name} is removed"))),
     }
     failure.map_or(Ok(ExitCode::SUCCESS), Err)
+}
+
+/// Deletes objects: those that were named, in whatever state they are, as `kubectl delete` does.
+fn on_kubernetes(arguments: &RmArguments, daemon: &Client) -> Result<Vec<Result<String, Failure>>, Failure> {
+    let names = match arguments.all_ended {
+        true => {
+            let ended = daemon.jobs()?.into_iter().filter(|job| job.state.has_ended());
+            ended.map(|job| job.name).collect()
+        }
+        false => arguments.jobs.clone(),
+    };
+    let remove = |name: &String| Ok(daemon.remove(name).map(|job| job.name)?);
+    Ok(names.iter().map(remove).collect())
 }
 
 /// All that have ended and have a folder here.

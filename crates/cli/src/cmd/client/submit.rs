@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use bellwether_client::{Client, ClientError};
 use bellwether_core::deadline::Deadline;
+use bellwether_core::declared::script_of;
 use bellwether_core::job::{CheckedJob, SyncPolicy, WorkerRange};
 use bellwether_core::{InputError, ParseError};
 use bellwether_render::json_line;
@@ -108,7 +109,7 @@ pub(crate) fn submit(arguments: &SubmitArguments, printer: &Printer) -> Result<E
     // All are read before one is sent.
     let mut jobs = Vec::new();
     for path in &arguments.jobs {
-        let mut job = job::open(path, &arguments.script, &arguments.set, Purpose::Declare)?;
+        let mut job = open(path, arguments)?;
         if let Some(steps) = arguments.steps {
             job = job
                 .edit(|job| (job.steps, job.epochs) = (Some(steps), None))
@@ -118,6 +119,9 @@ pub(crate) fn submit(arguments: &SubmitArguments, printer: &Printer) -> Result<E
     }
     let deadline_s = arguments.deadline.map(|deadline| deadline.left_s(words::now_s()));
     let deadline_s = deadline_s.transpose().map_err(|why| InputError::new("--deadline", why))?;
+    if arguments.dry_run && arguments.daemon.kubernetes {
+        return manifests(&jobs, arguments, deadline_s, printer);
+    }
     if arguments.dry_run {
         return dry_run(&jobs, arguments, printer);
     }
@@ -156,6 +160,48 @@ pub(crate) fn submit(arguments: &SubmitArguments, printer: &Printer) -> Result<E
     }
     if !table {
         printer.out(json_line(&accepted));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Reads a job. The paths of one for Kubernetes are those of its pods, so they stay as they are, and are refused there
+/// where they are relative.
+fn open(path: &Path, arguments: &SubmitArguments) -> Result<Opened, Failure> {
+    if !arguments.daemon.kubernetes {
+        return job::open(path, &arguments.script, &arguments.set, Purpose::Declare);
+    }
+    let place = path.display().to_string();
+    let is_script = path.extension().is_some_and(|extension| extension == "py");
+    let text = if is_script {
+        String::new()
+    } else {
+        std::fs::read_to_string(path).map_err(|error| {
+            InputError::new(&place, format!("the job file cannot be read: {error}"))
+                .hint("`bellwether submit JOB.toml --kubernetes` takes the path of a job file")
+        })?
+    };
+    if is_script || script_of(&text).is_some() {
+        let error =
+            InputError::new(place, "a script trains in pods of its own image, and cannot be sent there");
+        let hint = "write an `ElasticJob` with `spec.rendezvous.backend: torchrun` and a pod template with its command";
+        return Err(error.hint(hint).into());
+    }
+    let job = bellwether_core::parse::job(&text, &place, &arguments.set)?;
+    Ok(Opened { job, trained: None, lead: None })
+}
+
+/// Shows the objects that would be created, for `kubectl create -f -`.
+fn manifests(
+    jobs: &[(&PathBuf, Opened)],
+    arguments: &SubmitArguments,
+    deadline_s: Option<f64>,
+    printer: &Printer,
+) -> Result<ExitCode, Failure> {
+    let daemon = connect::find(&arguments.daemon, printer)?;
+    for (path, opened) in jobs {
+        let submission = submission(&opened.job, arguments, deadline_s, None, None)?;
+        let manifest = daemon.manifest(&submission).map_err(|error| refused(path, error))?;
+        printer.out(format_args!("{manifest:#}"));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -214,7 +260,18 @@ fn send(
     known: Option<&Known>,
 ) -> Result<JobState, Failure> {
     let key = Secret::random().map_err(|error| Failure::at("random key", error))?.to_text();
-    let submission = Submit {
+    let submission = submission(job, arguments, deadline_s, known, Some(key))?;
+    daemon.submit(&submission).map_err(|error| refused(path, error))
+}
+
+fn submission(
+    job: &CheckedJob,
+    arguments: &SubmitArguments,
+    deadline_s: Option<f64>,
+    known: Option<&Known>,
+    key: Option<String>,
+) -> Result<Submit, Failure> {
+    Ok(Submit {
         job: Some((**job).clone()),
         name: arguments.name.clone(),
         workers: workers(job.workers, arguments)?.map(Workers),
@@ -226,17 +283,21 @@ fn send(
         servers: arguments.servers.map(Workers),
         profile_first: arguments.profile_first,
         queue: arguments.queue.clone(),
-        key: Some(key),
+        key,
         ..Submit::default()
-    };
-    daemon.submit(&submission).map_err(|error| match error {
+    })
+}
+
+/// What is wrong with a job, in the words of its file.
+fn refused(path: &Path, error: ClientError) -> Failure {
+    match error {
         ClientError::Refused { status: 422 | 409, error } => {
             let place = error.place.trim_start_matches("body, ").trim_matches('`');
             let place = place.trim_start_matches("job.");
             InputError { place: format!("{}: {place}", path.display()), ..error }.into()
         }
         error => error.into(),
-    })
+    }
 }
 
 /// The limits that were asked for here; one of them moves the other one of the job file where they contradict.

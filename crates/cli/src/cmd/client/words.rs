@@ -185,9 +185,11 @@ pub(super) fn facts(job: &JobState, now_s: f64) -> Vec<(&'static str, String)> {
     rows.push(("priority", job.weight.to_string()));
     rows.push(("preempted", times(job.preemptions)));
     rows.push(("failed", times(job.failures)));
-    rows.push(("worker time", rough(job.worker_s)));
+    // Kubernetes tells neither of the time that workers had nor of a folder.
+    let has_folder = !job.run_dir.as_os_str().is_empty();
+    rows.extend(has_folder.then(|| ("worker time", rough(job.worker_s))));
     rows.extend(job.digest.iter().map(|digest| ("params_digest", digest.clone())));
-    rows.push(("folder", job.run_dir.display().to_string()));
+    rows.extend(has_folder.then(|| ("folder", job.run_dir.display().to_string())));
     rows
 }
 
