@@ -14,7 +14,6 @@ use bellwether_serve::engine::Running;
 use bellwether_serve::request::EngineHandle;
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams};
 use kube::runtime::controller::Action as Next;
 use kube::runtime::events::{Event, EventType, Recorder};
@@ -27,13 +26,17 @@ use crate::crd::{ElasticJob, FieldError, Queue};
 use crate::desk::Desk;
 use crate::job::{JobSpec, Kept};
 use crate::nodes::{SlotRule, is_lost};
-use crate::observe;
+use crate::observe::{self, now_s};
 use crate::pace::Counting;
 use crate::reconcile::{self, Nodes, Observed, PodSeen, Role};
 
 mod act;
 mod intake;
+mod known;
 mod status;
+
+use known::Described;
+pub use known::{Counted, Counters, Known};
 
 /// The longest time until a job is looked at again without news.
 const LOOK: Duration = Duration::from_secs(60);
@@ -116,92 +119,6 @@ pub struct Context {
     pub jobs: Mutex<BTreeMap<String, Known>>,
     /// What was done since this operator began.
     pub counters: Counters,
-}
-
-/// What was done since an operator began.
-#[derive(Debug, Default)]
-pub struct Counters {
-    reconciles: AtomicU64,
-    faults: AtomicU64,
-    reconcile_us: AtomicU64,
-    allocations: AtomicU64,
-    creates: AtomicU64,
-    deletes: AtomicU64,
-    patches: AtomicU64,
-}
-
-/// The same at one moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Counted {
-    /// Looks at jobs.
-    pub reconciles: u64,
-    /// Of them, those that failed.
-    pub faults: u64,
-    /// Time of them all, in microseconds.
-    pub reconcile_us: u64,
-    /// Allocations that were written.
-    pub allocations: u64,
-    creates: u64,
-    deletes: u64,
-    patches: u64,
-}
-
-impl Counted {
-    /// Writes to Kubernetes' API, by verb.
-    pub fn calls(&self) -> [(&'static str, u64); 3] {
-        [("create", self.creates), ("delete", self.deletes), ("patch", self.patches)]
-    }
-}
-
-/// What is known of a job beside what its object says.
-#[derive(Debug, Default)]
-pub struct Known {
-    /// Name of its run, once the engine has it.
-    pub run: Option<String>,
-    /// Its namespace and name.
-    pub place: (String, String),
-    /// The pod that leads its run.
-    leader: Option<String>,
-    /// What the engine was asked last.
-    asked: Option<intake::Asked>,
-    /// Why the engine has not taken it.
-    refused: Option<(status::Reason, String)>,
-    /// The job as it was written last.
-    written: Option<Arc<ElasticJob>>,
-    /// Whether its secret is there.
-    has_secret: bool,
-    /// Identifiers of its pods whose end was counted.
-    counted: BTreeSet<String>,
-    /// Calls that failed in a row.
-    failures: u32,
-    /// When its status was written last.
-    status_at: Option<tokio::time::Instant>,
-    /// Why Kubernetes refuses its pods.
-    rejected: Option<String>,
-    /// Its specification as it was read last.
-    spec: Option<(SpecKey, Described)>,
-    /// The last one with which nothing was wrong.
-    good: Option<Arc<JobSpec>>,
-}
-
-/// From what a specification was read: the generation of the object, and whether its fixed fields were written.
-type SpecKey = (Option<i64>, bool);
-
-/// A specification; `None` of another controller's job, or what is wrong with it.
-type Described = Result<Option<Arc<JobSpec>>, String>;
-
-pub(crate) fn now_s() -> f64 {
-    observe::seconds(&Timestamp::now())
-}
-
-impl Known {
-    /// Why the job cannot be as its author wants it now.
-    fn refusal(&self) -> Option<(status::Reason, String)> {
-        match &self.spec {
-            Some((_, Err(why))) => Some((status::Reason::InvalidSpec, why.clone())),
-            _ => self.refused.clone(),
-        }
-    }
 }
 
 impl Context {

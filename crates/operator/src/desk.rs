@@ -11,8 +11,8 @@ use bellwether_core::cluster::JobId;
 use bellwether_serve::runner::follow::{Follower, Tell};
 use bellwether_serve::runner::{JobRunner, Report, Wanted};
 
-use crate::controller::now_s;
 use crate::exchange;
+use crate::observe::now_s;
 use crate::pace::{Counting, Pace};
 use crate::reconcile::{Desired, Final, News};
 

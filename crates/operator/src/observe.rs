@@ -34,6 +34,11 @@ pub fn seen(pod: &Pod) -> Option<PodSeen> {
     })
 }
 
+/// Now, in seconds since the Unix epoch.
+pub fn now_s() -> f64 {
+    seconds(&k8s_openapi::jiff::Timestamp::now())
+}
+
 /// Seconds since the Unix epoch.
 pub fn seconds(time: &k8s_openapi::jiff::Timestamp) -> f64 {
     time.as_millisecond() as f64 / 1e3

@@ -1,9 +1,9 @@
 //! How far a user's script is, and how fast: from what it prints to what the engine learns.
 //!
-//! The engine counts in steps of the job's batch, and learns from steps. A script tells one of three things now and then:
-//! samples per second, samples in all so far, or its own steps. From two of them in a row follows the time of a step. It
-//! is not known what of that is computing and what is exchange; the engine takes it for computing until it has seen
-//! another number of workers.
+//! The engine counts in steps of the job's batch, and learns from steps. A script tells one of three things now and
+//! then: samples per second, samples in all so far, or its own steps. From two of them in a row follows the time of a
+//! step. It is not known what of that is computing and what is exchange; the engine takes it for computing until it has
+//! seen another number of workers.
 
 use std::time::Duration;
 

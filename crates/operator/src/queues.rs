@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 use tokio::sync::broadcast;
 use tokio::time::{sleep, timeout};
 
-use crate::controller::now_s;
 use crate::crd::{self, Queue};
 use crate::job::time;
+use crate::observe::now_s;
 
 /// Who writes it, as it stands in managed fields.
 const MANAGER: &str = "bellwether-status";

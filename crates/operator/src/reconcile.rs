@@ -281,7 +281,7 @@ pub fn reconcile(seen: &Observed) -> Todo {
     todo
 }
 
-/// What the job has to do with for now, where more workers are wanted than its author lets it have so soon: what it has.
+/// What the job has, for as long as its author does not let it have the workers more that are wanted.
 fn held_back(seen: &Observed, desired: &Desired, todo: &mut Todo) -> Option<Desired> {
     let Allocation { workers, places, since_s, .. } = &seen.allocation;
     let left_s = since_s + f64::from(seen.terms.cooldown_s) - seen.now_s;

@@ -57,7 +57,7 @@ pub fn of(job: &ElasticJob) -> Result<Option<JobSpec>, Vec<FieldError>> {
             grace_s: elastic.scale_down_grace_seconds,
             start_timeout_s: elastic.start_timeout_seconds,
             cooldown_s: match elastic.policy {
-                // Whoever chooses a number wants it now.
+                // A number that someone chooses is wanted now.
                 crd::Policy::Manual => 0,
                 _ => elastic.scale_up_cooldown_seconds,
             },

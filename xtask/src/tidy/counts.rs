@@ -47,7 +47,7 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ),
     (
         "serve",
-        13200,
+        13300,
         "the daemon: ledger, what follows a run's folder, its compaction and replay, engine, queues, processes, nodes that join and are partly others', HTTP API with users and roles, dashboard",
     ),
     (
@@ -60,7 +60,7 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ("bellwether", 1400, "the face of the crates for programs of users: replays, files, examples"),
     (
         "cli",
-        10250,
+        10500,
         "arguments, where workers are, files, streams, tables and plots of all verbs, the first hour (init, doctor, export)",
     ),
     (
@@ -82,8 +82,8 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ),
     (
         "operator",
-        7100,
-        "Kubernetes: custom resources, what is to be done as a pure function, the controller, what pods and operator say to each other, the programs inside pods, and a control plane's nodes that are played",
+        11800,
+        "Kubernetes: custom resources with their rules, what is to be done as a pure function, the controller, what answers the client verbs, what pods and operator say to each other, the programs inside pods, and a control plane's nodes that are played",
     ),
     ("testkit", 750, "what tests of several crates share, a metadata server and an object store among it"),
     (

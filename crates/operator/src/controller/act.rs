@@ -72,7 +72,7 @@ pub(super) async fn carry_out(
                 let mut restarts = Kept::of(&value_of(job)).restarts;
                 restarts.crash = restarts.crash.saturating_add(u32::from(*is_fault));
                 if *is_fault {
-                    restarts.last_s = super::now_s();
+                    restarts.last_s = crate::observe::now_s();
                 }
                 let value = Kept::allocation(allocation, context.lease_transitions, what);
                 let status = json!({"allocation": value, "restarts": Kept::restarts(&restarts)});
@@ -103,7 +103,7 @@ async fn write_restarts(
     restarts.crash = restarts.crash.saturating_add(u32::from(is_fault));
     restarts.coordinator = restarts.coordinator.saturating_add(u32::from(was_coordinator));
     if is_fault {
-        restarts.last_s = super::now_s();
+        restarts.last_s = crate::observe::now_s();
     }
     patch_status(job, spec, json!({"restarts": Kept::restarts(&restarts)}), CONTROLLER, context).await
 }

@@ -11,9 +11,10 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 
 use super::status::Reason;
-use super::{Context, Fault, now_s};
+use super::{Context, Fault};
 use crate::crd::{self, ElasticJob, FieldError, Queue};
 use crate::job::{JobSpec, Kept};
+use crate::observe::now_s;
 
 /// How long until a job is offered again that the engine cannot take now.
 const OFFER_AGAIN: Duration = Duration::from_secs(10);

@@ -7,9 +7,10 @@ use bellwether_serve::snapshot::{JobState, Phase};
 use kube::runtime::events::EventType;
 use serde_json::{Value, json};
 
-use super::{Context, Fault, act, now_s};
+use super::{Context, Fault, act};
 use crate::crd::ElasticJob;
 use crate::job::{JobSpec, Kept, contains, time};
+use crate::observe::now_s;
 use crate::reconcile::{PodSeen, Role};
 
 /// Who writes it, as it stands in managed fields.

@@ -355,9 +355,9 @@ pub struct FailurePolicy {
     /// count.
     #[schemars(range(max = 10_000))]
     pub max_restarts: u32,
-    /// What follows when a pod fails; the first rule that fits holds. Where none does, pods that were killed from outside
-    /// or whose node is gone are replaced without being counted, and others are counted, also those that had too little
-    /// memory.
+    /// What follows when a pod fails; the first rule that fits holds. Where none does, pods that were killed from
+    /// outside or whose node is gone are replaced without being counted, and others are counted, also those that had
+    /// too little memory.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub rules: Vec<FailureRule>,
@@ -412,8 +412,9 @@ impl FailurePolicy {
     ///
     /// ```
     /// use bellwether_operator::crd::{Action, FailurePolicy};
-    /// let rules = r#"{"rules": [{"onExitCodes": [42], "action": "FailJob"}, {"nodeGone": true, "action": "Ignore"}]}"#;
-    /// let policy: FailurePolicy = serde_json::from_str(rules)?;
+    /// let policy: FailurePolicy = serde_json::from_str(
+    ///     r#"{"rules": [{"onExitCodes": [42], "action": "FailJob"}, {"nodeGone": true, "action": "Ignore"}]}"#,
+    /// )?;
     /// assert_eq!(policy.rule(Some(42), false), Some(Action::FailJob));
     /// assert_eq!((policy.rule(None, true), policy.rule(Some(1), false)), (Some(Action::Ignore), None));
     /// # Ok::<(), serde_json::Error>(())

@@ -1,5 +1,7 @@
 //! The custom resources: what a server is given, what objects of other versions become, and what is wrong with others.
 
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+
 mod golden;
 mod objects;
 mod queues;

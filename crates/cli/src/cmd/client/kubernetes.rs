@@ -52,7 +52,7 @@ fn start(namespace: Option<&str>) -> Result<Helper, InputError> {
     let mut child = command.spawn().map_err(|error| not_started(&program, &error))?;
     let mut line = String::new();
     if let Some(output) = child.stdout.take() {
-        // What is no text is no answer either.
+        // What is not text is not an answer either.
         let _ = BufReader::new(output.take(LINE_BYTES)).read_line(&mut line);
     }
     match heard(&line) {
