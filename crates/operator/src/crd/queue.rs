@@ -208,7 +208,7 @@ fn quantity(by_type: &BTreeMap<String, Value>, field: &str) -> Result<Option<Qua
     Ok(Some(Quantity::Each(of_all)))
 }
 
-/// The queue that a job waits in, by its place as in [`file`]. A job that names none is in `default`.
+/// The queue that a job waits in, by its place as in [`file()`]. A job that names none is in `default`.
 ///
 /// # Errors
 ///
