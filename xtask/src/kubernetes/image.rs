@@ -40,14 +40,24 @@ impl Image {
     /// An image that runs a program of this machine, with the libraries that it is linked to.
     pub(crate) fn of_program(name: &str, program: &Path) -> Result<Image> {
         let file = program.file_name().context("a program has a name")?.to_string_lossy();
+        Image::of_programs(name, &[(&file, program)])
+    }
+
+    /// The same with several programs, at these paths; the first one is what the image runs.
+    pub(crate) fn of_programs(name: &str, programs: &[(&str, &Path)]) -> Result<Image> {
+        let first = programs.first().context("an image has a program")?.0;
         let mut image =
-            Image { name: name.to_owned(), entrypoint: format!("/{file}"), files: BTreeMap::new() };
-        image.add(&file, program)?;
-        // It fails for a static program, which needs none.
-        let libraries = Command::new("ldd").arg(program).output().context("cannot start ldd")?;
-        for library in libraries_in(&String::from_utf8_lossy(&libraries.stdout)) {
-            image.add(library.trim_start_matches('/'), Path::new(library))?;
+            Image { name: name.to_owned(), entrypoint: format!("/{first}"), files: BTreeMap::new() };
+        for (path, program) in programs {
+            image.add(path, program)?;
+            // It fails for a static program, which needs none.
+            let libraries = Command::new("ldd").arg(program).output().context("cannot start ldd")?;
+            for library in libraries_in(&String::from_utf8_lossy(&libraries.stdout)) {
+                image.add(library.trim_start_matches('/'), Path::new(library))?;
+            }
         }
+        // An archive has the folders of its files.
+        image.files.insert("tmp/.keep".to_owned(), (0o644, Vec::new()));
         Ok(image)
     }
 

@@ -189,15 +189,26 @@ fn import_images(folder: &Path) -> Result<()> {
     said(compile.args(["-static", "-O2", "-Wall", "-o"]).arg(&program).arg(&source))?;
     import(folder, &Image::of_program(POD_IMAGE, &program)?)?;
     match worker_image()? {
-        Some((command, image)) => import(folder, &Image::of_program(image, &command)?),
+        Some((programs, image)) => {
+            let programs: Vec<(&str, &Path)> =
+                programs.iter().map(|(path, program)| (*path, program.as_path())).collect();
+            import(folder, &Image::of_programs(image, &programs)?)
+        }
         None => Ok(()),
     }
 }
 
-/// Our command, where it has been built, and the image in which a node has it.
-pub(crate) fn worker_image() -> Result<Option<(PathBuf, &'static str)>> {
-    let command = tree::target()?.join("release/bellwether");
-    Ok(command.exists().then_some((command, WORKER_IMAGE)))
+/// Programs with their paths in an image.
+type Contents = Vec<(&'static str, PathBuf)>;
+
+/// Our programs, where they have been built, and the image in which a node has them.
+pub(crate) fn worker_image() -> Result<Option<(Contents, &'static str)>> {
+    let folder = tree::target()?.join("release");
+    let programs = ["bellwether", "bellwether-operator"].map(|name| folder.join(name));
+    let are_there = programs.iter().all(|program| program.exists());
+    let [command, operator] = programs;
+    let programs = vec![("usr/bin/bellwether", command), ("usr/bin/bellwether-operator", operator)];
+    Ok(are_there.then_some((programs, WORKER_IMAGE)))
 }
 
 fn import(folder: &Path, image: &Image) -> Result<()> {

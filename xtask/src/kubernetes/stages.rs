@@ -166,10 +166,20 @@ fn on_node(programs: &Programs, tests: &[Test], extra: &[&str]) -> Result<Outcom
     run_test(tests, "node", extra, &variables, MOST_ON_NODE.saturating_sub(start.elapsed()))
 }
 
-/// Compiles our command, which an image of the node holds.
+/// Compiles our programs, which an image of the node holds.
 fn build_command() -> Result<()> {
     let mut build = tree::cargo();
-    build.args(["build", "--release", "--quiet", "--package", "bellwether-cli"]).current_dir(tree::root()?);
+    build.args([
+        "build",
+        "--release",
+        "--quiet",
+        "--bins",
+        "--package",
+        "bellwether-cli",
+        "--package",
+        PACKAGE,
+    ]);
+    build.current_dir(tree::root()?);
     match build.status().context("cannot start `cargo build`")? {
         status if status.success() => Ok(()),
         _ => bail!("the command does not compile"),

@@ -230,7 +230,7 @@ fn template(spec: &JobSpec, run: &str, context: &Context) -> Template {
         pattern: spec.pattern.clone(),
         priority_class: spec.priority_class.clone(),
         environment_secret: spec.environment_secret.clone(),
-        memory_bytes: None,
+        memory_bytes: context.edit(&spec.uid, |known| known.memory_bytes),
     }
 }
 

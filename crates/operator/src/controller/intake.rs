@@ -75,6 +75,8 @@ async fn submission(
         Ok(profile) => profile,
         Err(why) => return Ok(Err((Reason::ReferenceMissing, why, Some(OFFER_AGAIN)))),
     };
+    let memory_bytes = profile.as_ref().and_then(|profile| profile.peak_resident_bytes);
+    context.edit(&spec.uid, |known| known.memory_bytes = memory_bytes);
     let queue = match queue(job, context) {
         Ok(queue) => queue,
         Err(error) => return Ok(Err((Reason::QueueMissing, error.to_string(), Some(OFFER_AGAIN)))),

@@ -58,6 +58,8 @@ pub struct Known {
     pub(super) refused: Option<(status::Reason, String)>,
     /// The job as it was written last.
     pub(super) written: Option<Arc<ElasticJob>>,
+    /// Bytes of memory that a worker needs, by its profile.
+    pub(super) memory_bytes: Option<u64>,
     /// Whether its secret is there.
     pub(super) has_secret: bool,
     /// Identifiers of its pods whose end was counted.

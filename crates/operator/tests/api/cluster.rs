@@ -1,13 +1,14 @@
 //! Queues, and an operator that loses all but Kubernetes' API.
 
 use bellwether_operator::crd::Queue;
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::support::operator::{Jobs, Operator, namespace};
+use crate::support::job::{self, digits, step, undisturbed};
+use crate::support::operator::{Jobs, Operator, bellwether, namespace};
 use crate::support::wait_for;
-use crate::train::{digits, step, undisturbed};
 use crate::{bench, on_server};
 
 async fn queue(client: &Client, name: &str, spec: Value) {
@@ -111,6 +112,36 @@ fn an_operator_that_lost_all_but_the_api_leaves_what_trains_where_it_is() {
         let digest = undisturbed(bench.folder.path(), &job);
         assert_eq!(status["training"]["digest"], digest.as_str(), "{status}");
         assert_eq!(status["allocation"]["generation"], 1, "{status}");
+    });
+}
+
+#[test]
+fn a_profile_tells_the_speed_and_the_memory_of_a_job_before_it_runs() {
+    on_server(async |kubeconfig| {
+        let bench = bench(kubeconfig, &["--policy", "fair"]).await;
+        namespace(&bench.client, "train-profile").await;
+        let jobs = Jobs::of(&bench.client, "train-profile");
+        let job = digits(20_000);
+        let spec = json!({"job": job, "profileRef": {"name": "digits"}});
+        jobs.create("digits", spec).await;
+        let missing = |status: &Value| condition(status, "Accepted")["reason"] == "ReferenceMissing";
+        jobs.until("digits", "no profile", 30, missing).await;
+        let mut profile = std::process::Command::new(bellwether());
+        profile.args(["profile", "--steps", "20", "--state-dir"]).arg(bench.folder.path().join("profiled"));
+        let profile = profile.arg(job::file(bench.folder.path(), &job)).output().unwrap();
+        assert!(profile.status.success(), "{}", String::from_utf8_lossy(&profile.stderr));
+        let maps: Api<ConfigMap> = Api::namespaced(bench.client.clone(), "train-profile");
+        let text = String::from_utf8(profile.stdout).unwrap();
+        let map = json!({"metadata": {"name": "digits"}, "data": {"profile.json": text}});
+        maps.create(&PostParams::default(), &serde_json::from_value(map).unwrap()).await.unwrap();
+        let pod = wait_for("a worker", 60, async || jobs.pods("digits", "worker").await.pop()).await;
+        let resources = pod.spec.unwrap().containers[0].resources.clone().unwrap();
+        let bytes = resources.requests.unwrap()["memory"].0.clone();
+        assert!(bellwether_operator::nodes::amount(&bytes).unwrap() > 1e6, "{bytes}");
+        jobs.until("digits", "its end", 120, |status| status["phase"] == "Succeeded").await;
+        let ledger = std::fs::read_to_string(bench.operator.state().join("ledger.jsonl")).unwrap();
+        let submitted = ledger.lines().find(|line| line.contains("\"entry\":\"submitted\"")).unwrap();
+        assert!(submitted.contains("\"profiled\":["), "{submitted}");
     });
 }
 

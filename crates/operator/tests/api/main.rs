@@ -7,6 +7,7 @@ mod support;
 
 mod client;
 mod cluster;
+mod faults;
 mod scripts;
 mod train;
 

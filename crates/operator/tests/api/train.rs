@@ -7,48 +7,10 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
+use crate::support::job::{digits, step, undisturbed};
 use crate::support::operator::{Jobs, bellwether, namespace};
 use crate::support::wait_for;
 use crate::{Bench, bench, on_server};
-
-/// The digits, for this many steps.
-pub(crate) fn digits(steps: u64) -> Value {
-    json!({
-        "name": "digits", "steps": steps, "seed": 7,
-        "data": {"kind": "digits"}, "model": {"kind": "mlp", "hidden": [32]},
-        "batch": {"size": 64, "virtual_nodes": 4},
-        "optimizer": {"kind": "adam", "learning_rate": 0.003},
-    })
-}
-
-/// The digest of the same job on this machine, undisturbed.
-pub(crate) fn undisturbed(folder: &std::path::Path, job: &Value) -> String {
-    let mut toml = String::new();
-    for (key, value) in job.as_object().unwrap() {
-        if !value.is_object() {
-            toml += &format!("{key} = {value}\n");
-        }
-    }
-    for (table, entries) in job.as_object().unwrap() {
-        let Some(entries) = entries.as_object() else { continue };
-        toml += &format!("[{table}]\n");
-        for (key, value) in entries {
-            toml += &format!("{key} = {value}\n");
-        }
-    }
-    let file = folder.join("job.toml");
-    std::fs::write(&file, toml).unwrap();
-    let mut command = Command::new(bellwether());
-    command.args(["run", "--workers", "1", "--format", "json", "--state-dir"]).arg(folder.join("alone"));
-    let output = command.arg(&file).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
-    result["params_digest"].as_str().unwrap().to_owned()
-}
-
-pub(crate) fn step(status: &Value) -> u64 {
-    status["training"]["step"].as_u64().unwrap_or(0)
-}
 
 fn phase(name: &'static str) -> impl Fn(&Value) -> bool {
     move |status| status["phase"] == name

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
+mod chart;
 mod golden;
 mod objects;
 mod queues;

@@ -2,8 +2,10 @@
 
 #![allow(dead_code, clippy::unwrap_used, clippy::print_stderr, reason = "each test uses a part of it")]
 
+pub(crate) mod job;
 pub(crate) mod kubelet;
 pub(crate) mod operator;
+pub(crate) mod proxy;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -20,6 +20,8 @@ pub(crate) struct Operator {
     child: Option<Child>,
     kubeconfig: PathBuf,
     folder: PathBuf,
+    /// Where pods reach it.
+    address: String,
     listen: u16,
     metrics: u16,
     arguments: Vec<String>,
@@ -37,10 +39,16 @@ pub(crate) fn bellwether() -> PathBuf {
 impl Operator {
     /// Starts one.
     pub(crate) fn start(kubeconfig: &Path, folder: &Path, arguments: &[&str]) -> Operator {
+        Operator::start_on("127.0.0.1", kubeconfig, folder, arguments)
+    }
+
+    /// Starts one that pods reach at an address of this machine.
+    pub(crate) fn start_on(address: &str, kubeconfig: &Path, folder: &Path, arguments: &[&str]) -> Operator {
         let mut operator = Operator {
             child: None,
             kubeconfig: kubeconfig.to_owned(),
             folder: folder.to_owned(),
+            address: address.to_owned(),
             listen: free_port(),
             metrics: free_port(),
             arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
@@ -58,9 +66,9 @@ impl Operator {
         command.args(["--namespace", "bellwether-system"]);
         command.arg(format!("--identity={}", self.folder.display()));
         command.arg("--command").arg(bellwether());
-        command.arg(format!("--listen=127.0.0.1:{}", self.listen));
+        command.arg(format!("--listen={}:{}", self.address, self.listen));
         command.arg(format!("--listen-metrics=127.0.0.1:{}", self.metrics));
-        command.arg(format!("--url=http://127.0.0.1:{}", self.listen));
+        command.arg(format!("--url=http://{}:{}", self.address, self.listen));
         command.args(&self.arguments).env("KUBECONFIG", &self.kubeconfig);
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         self.child = Some(command.spawn().unwrap());
