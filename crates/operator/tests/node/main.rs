@@ -121,7 +121,7 @@ fn a_job_is_resized_and_struck_on_a_real_node_and_its_bits_stay() {
         let mut bench = bench(&kubeconfig, &image).await;
         namespace(&bench.client, "node-struck").await;
         let jobs = Jobs::of(&bench.client, "node-struck");
-        let job = digits(400_000);
+        let job = digits(150_000);
         let elastic = json!({"minReplicas": 1, "maxReplicas": 4, "policy": "Manual", "replicas": 2,
             "scaleDownGraceSeconds": 10});
         jobs.create("digits", json!({"job": job, "elastic": elastic})).await;
@@ -151,6 +151,7 @@ fn a_job_is_resized_and_struck_on_a_real_node_and_its_bits_stay() {
 }
 
 async fn claim(client: &Client, namespace: &str, folder: &Path) {
+    std::fs::create_dir_all(folder).unwrap();
     let volumes: Api<PersistentVolume> = Api::all(client.clone());
     let _ = volumes.delete("bellwether-runs", &DeleteParams::default()).await;
     let spec = json!({"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "bellwether",

@@ -83,7 +83,7 @@ impl Proxy {
         file
     }
 
-    /// It fails from now on.
+    /// It fails from now on; before, only watches break.
     pub(crate) fn fail(&self) {
         self.shared.fails.store(true, Ordering::Relaxed);
     }
@@ -108,9 +108,10 @@ impl Shared {
         drop(random);
         // An operator that cannot renew its Lease has to give way, which is another test's.
         let is_of_lease = path.contains("/leases/");
-        let fault = match (query.contains("watch=true"), method == Method::GET) {
-            _ if is_of_lease || !self.fails.load(Ordering::Relaxed) => Fault::None,
-            (true, _) if dice < 20 => Fault::Expired,
+        let (is_watch, fails) = (query.contains("watch=true"), self.fails.load(Ordering::Relaxed));
+        let fault = match (is_watch, method == Method::GET) {
+            _ if is_of_lease || !(is_watch || fails) => Fault::None,
+            (true, _) if fails && dice < 20 => Fault::Expired,
             (true, _) => Fault::Broken,
             (false, true) if dice < 10 => Fault::Busy,
             (false, true) if dice < 15 => Fault::Down,
