@@ -29,6 +29,7 @@ mod sizes;
 mod status;
 mod template;
 
+pub(crate) use backend::pattern;
 pub use backend::{Backend, Hints, Rendezvous, Throughput, Work};
 pub use check::{Checked, check, read};
 pub use fault::FieldError;

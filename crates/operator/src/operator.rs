@@ -221,7 +221,7 @@ impl Seen {
 
     /// What divides the slots; `None` where nothing does, or where it cannot be as it is described.
     fn queues(&self) -> Option<QueuesFile> {
-        let queues: Vec<Queue> = self.queues.store.state().iter().map(|queue| Queue::clone(queue)).collect();
+        let queues = crate::queues::all(&self.queues.store);
         crate::crd::file(&queues).ok().filter(|_| !queues.is_empty())
     }
 }

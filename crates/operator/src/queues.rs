@@ -26,6 +26,11 @@ const PERIOD: Duration = Duration::from_secs(10);
 /// News within this time are one.
 const TOGETHER: Duration = Duration::from_millis(200);
 
+/// All queues that are seen.
+pub fn all(store: &Store<Queue>) -> Vec<Queue> {
+    store.state().iter().map(|queue| Queue::clone(queue)).collect()
+}
+
 /// Keeps the engine's queues as the objects have them.
 pub struct Keeper {
     client: Client,

@@ -345,6 +345,32 @@ fn look_at_ended(seen: &Observed, desired: &Desired, todo: &mut Todo) -> Option<
     }
 }
 
+/// What a pod that ended and should not have means for its job.
+struct Failure {
+    /// What happened, in a sentence.
+    what: String,
+    /// Whether it was the job's own fault.
+    is_fault: bool,
+    /// Why the job has failed for good, where the pod's end says so.
+    ends_job: Option<String>,
+}
+
+impl Failure {
+    fn of(seen: &Observed, pod: &PodSeen) -> Failure {
+        let exit = pod.exit.clone().unwrap_or_default();
+        let is_lost = seen.nodes.lost.contains(&pod.node);
+        let verdict = seen.terms.failure.rule(exit.code, is_lost || exit.is_disrupted);
+        let is_fault = match verdict {
+            Some(verdict) => verdict != crd::Action::Ignore,
+            None => exit.is_fault() && !is_lost,
+        };
+        let what = format!("{} {}", pod.name, exit.sentence());
+        let is_fatal = verdict == Some(crd::Action::FailJob);
+        let ends_job = is_fatal.then(|| format!("{what}, which ends the job by its failurePolicy"));
+        Failure { what, is_fault, ends_job }
+    }
+}
+
 /// Pods that ended and should not have. Answers with why the job has failed for good, if one of them says so.
 fn count_failures(seen: &Observed, todo: &mut Todo) -> Option<String> {
     let mut fatal = None;
@@ -358,16 +384,8 @@ fn count_failures(seen: &Observed, todo: &mut Todo) -> Option<String> {
             continue;
         }
         let was_coordinator = pod.role == Role::Coordinator;
-        let is_lost = seen.nodes.lost.contains(&pod.node);
-        let verdict = seen.terms.failure.rule(exit.code, is_lost || exit.is_disrupted);
-        let is_fault = match verdict {
-            Some(verdict) => verdict != crd::Action::Ignore,
-            None => exit.is_fault() && !is_lost,
-        };
-        let what = format!("{} {}", pod.name, exit.sentence());
-        if verdict == Some(crd::Action::FailJob) {
-            fatal = Some(format!("{what}, which ends the job by its failurePolicy"));
-        }
+        let Failure { what, is_fault, ends_job } = Failure::of(seen, pod);
+        fatal = ends_job.or(fatal);
         todo.then(Action::Count { pod: pod.name.clone(), is_fault, was_coordinator, what });
     }
     fatal

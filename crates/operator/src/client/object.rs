@@ -8,7 +8,6 @@ use kube::api::ObjectMeta;
 use serde_json::{Map, Value, json};
 
 use super::failure::Failure;
-use super::state::slots_per_pod;
 use crate::crd::{self, Elastic, ElasticJob, ElasticJobSpec, Policy};
 
 /// The client's own word for a submission, as an annotation: sent twice, it is accepted once.
@@ -203,7 +202,7 @@ fn resize(elastic: &mut Elastic, pods: WorkerRange) -> Value {
 
 /// Numbers of pods with these numbers of workers.
 fn pods(job: &ElasticJob, workers: WorkerRange) -> Result<WorkerRange, Failure> {
-    let slots = slots_per_pod(job);
+    let slots = job.spec.slots_per_pod();
     if let Some(odd) = [workers.min, workers.max].into_iter().find(|number| number % slots != 0) {
         let what = format!("{odd} workers do not fill pods of {slots}");
         return Err(Failure::invalid("--workers", what).hint(format!("write multiples of {slots}")));

@@ -6,7 +6,7 @@ use bellwether_core::job::WorkerRange;
 use bellwether_serve::snapshot::{JobOutlook, JobState, Phase, Times};
 use serde_json::Value;
 
-use crate::crd::{self, Condition, ElasticJob, ElasticJobStatus, Interval, Outlook, Policy, Sizes, Training};
+use crate::crd::{self, Condition, ElasticJob, ElasticJobStatus, Interval, Outlook, Training};
 use crate::observe::seconds;
 
 /// What is known of a job.
@@ -35,7 +35,7 @@ pub(super) fn state(job: &ElasticJob) -> JobState {
         weight: job.spec.weight,
         min_workers: limits.min,
         max_workers: limits.max,
-        workers: now(status.ready_replicas.saturating_mul(slots_per_pod(job))),
+        workers: now(status.ready_replicas.saturating_mul(job.spec.slots_per_pod())),
         target_workers: now(target(&status)),
         servers: now(status.allocation.as_ref().map_or(0, |allocation| allocation.servers)),
         fits: Vec::new(),
@@ -59,12 +59,6 @@ pub(super) fn state(job: &ElasticJob) -> JobState {
 /// When the object was created.
 pub(super) fn submitted_s(job: &ElasticJob) -> f64 {
     job.metadata.creation_timestamp.as_ref().map_or(0.0, |time| seconds(&time.0))
-}
-
-/// Workers in a pod.
-pub(super) fn slots_per_pod(job: &ElasticJob) -> u32 {
-    let by_gpus = || job.spec.worker.template.as_ref().map_or(1, |template| template.gpus().clamp(1, 64));
-    job.spec.worker.slots_per_pod.unwrap_or_else(by_gpus).max(1)
 }
 
 /// What it is doing: its status may be behind what was asked of it last.
@@ -141,14 +135,9 @@ fn limits(job: &ElasticJob) -> WorkerRange {
     let elastic = &job.spec.elastic;
     let of_file = |file: &Value| serde_json::from_value::<WorkerRange>(file["workers"].clone()).ok();
     let of_file = job.spec.job.as_ref().and_then(of_file);
-    let min = elastic.min_replicas.or(of_file.map(|file| file.min)).unwrap_or(1);
-    let max = elastic.max_replicas.or(of_file.map(|file| file.max)).unwrap_or(min);
-    let discrete = elastic.discrete_sizes.clone().unwrap_or_default();
-    let sizes = Sizes::new(min, max, elastic.step.unwrap_or(1), discrete);
-    let chosen = elastic.replicas.filter(|_| elastic.policy == Policy::Manual);
-    let chosen = chosen.map(|replicas| sizes.at_most(replicas).unwrap_or(sizes.min()));
-    let workers = |pods: u32| pods.saturating_mul(slots_per_pod(job));
-    WorkerRange { min: workers(chosen.unwrap_or(sizes.min())), max: workers(chosen.unwrap_or(sizes.max())) }
+    let pods = elastic.pods(&elastic.sizes(of_file));
+    let workers = |pods: u32| pods.saturating_mul(job.spec.slots_per_pod());
+    WorkerRange { min: workers(*pods.start()), max: workers(*pods.end()) }
 }
 
 /// Steps of the whole job: as the operator counts them, else as its author wrote them; 0 where neither says.

@@ -58,7 +58,8 @@ pub(super) async fn carry_out(
                     .as_ref()
                     .is_none_or(|uid| context.edit(&spec.uid, |known| known.counted.insert(uid.clone())));
                 if is_new {
-                    write_restarts(job, spec, *is_fault, *was_coordinator, context).await?;
+                    let status = json!({"restarts": one_more(job, *is_fault, *was_coordinator)});
+                    patch_status(job, spec, status, CONTROLLER, context).await?;
                     let type_ = if *is_fault { EventType::Warning } else { EventType::Normal };
                     context.event(job, type_, "PodLost", what).await;
                 }
@@ -69,13 +70,8 @@ pub(super) async fn carry_out(
                 }
             }
             Action::Replace { allocation, is_fault, what } => {
-                let mut restarts = Kept::of(&value_of(job)).restarts;
-                restarts.crash = restarts.crash.saturating_add(u32::from(*is_fault));
-                if *is_fault {
-                    restarts.last_s = crate::observe::now_s();
-                }
                 let value = Kept::allocation(allocation, context.lease_transitions, what);
-                let status = json!({"allocation": value, "restarts": Kept::restarts(&restarts)});
+                let status = json!({"allocation": value, "restarts": one_more(job, *is_fault, false)});
                 patch_status(job, spec, status, SCHEDULER, context).await?;
                 count(&context.counters.allocations, 1);
                 let type_ = if *is_fault { EventType::Warning } else { EventType::Normal };
@@ -91,21 +87,15 @@ pub(super) async fn carry_out(
     Ok(false)
 }
 
-/// One more pod was lost.
-async fn write_restarts(
-    job: &Arc<ElasticJob>,
-    spec: &JobSpec,
-    is_fault: bool,
-    was_coordinator: bool,
-    context: &Context,
-) -> Result<(), Fault> {
+/// The counts of what went wrong, with one more pod that was lost.
+fn one_more(job: &ElasticJob, is_fault: bool, was_coordinator: bool) -> Value {
     let mut restarts = Kept::of(&value_of(job)).restarts;
     restarts.crash = restarts.crash.saturating_add(u32::from(is_fault));
     restarts.coordinator = restarts.coordinator.saturating_add(u32::from(was_coordinator));
     if is_fault {
         restarts.last_s = crate::observe::now_s();
     }
-    patch_status(job, spec, json!({"restarts": Kept::restarts(&restarts)}), CONTROLLER, context).await
+    Kept::restarts(&restarts)
 }
 
 fn nonempty<'t>(text: &'t str, other: &'t str) -> &'t str {

@@ -12,7 +12,7 @@ use kube::Api;
 
 use super::status::Reason;
 use super::{Context, Fault};
-use crate::crd::{self, ElasticJob, FieldError, Queue};
+use crate::crd::{self, ElasticJob, FieldError};
 use crate::job::{JobSpec, Kept};
 use crate::observe::now_s;
 
@@ -153,7 +153,7 @@ async fn submit(
 
 /// The job's queue, as the engine knows it; `None` where nothing divides the slots.
 fn queue(job: &ElasticJob, context: &Context) -> Result<Option<String>, FieldError> {
-    let queues: Vec<Queue> = context.queues.state().iter().map(|queue| Queue::clone(queue)).collect();
+    let queues = crate::queues::all(&context.queues);
     let queue = crd::queue_of(job, &queues)?;
     Ok(Some(queue).filter(|_| !queues.is_empty()))
 }

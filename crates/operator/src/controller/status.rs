@@ -8,7 +8,7 @@ use kube::runtime::events::EventType;
 use serde_json::{Value, json};
 
 use super::{Context, Fault, act};
-use crate::crd::ElasticJob;
+use crate::crd::{self, ElasticJob};
 use crate::job::{JobSpec, Kept, contains, time};
 use crate::observe::now_s;
 use crate::reconcile::{PodSeen, Role};
@@ -128,7 +128,7 @@ impl Look<'_> {
         if let Some(state) = self.state {
             status["run"] = json!(state.name);
             if self.before["fixed"].is_null() && self.spec.is_some() {
-                status["fixed"] = json!(crate::crd::fixed(&self.job.spec));
+                status["fixed"] = json!(crd::fixed(&self.job.spec));
             }
             status["training"] = training(state);
             status["outlook"] = outlook(state);
@@ -137,26 +137,20 @@ impl Look<'_> {
         status
     }
 
-    fn phase(&self) -> &'static str {
+    fn phase(&self) -> crd::Phase {
         if self.kept.is_over {
-            return if self.had("Complete") { "Succeeded" } else { "Failed" };
+            return if self.had("Complete") { crd::Phase::Succeeded } else { crd::Phase::Failed };
         }
         let Some(state) = self.state else {
             return match self.refused {
-                Some((Reason::Suspended, _)) => "Suspended",
-                Some((Reason::InvalidSpec, _)) => "Failed",
-                _ => "Queued",
+                Some((Reason::Suspended, _)) => crd::Phase::Suspended,
+                Some((Reason::InvalidSpec, _)) => crd::Phase::Failed,
+                _ => crd::Phase::Queued,
             };
         };
         match state.state {
-            Phase::Queued => "Queued",
-            Phase::Starting => "Starting",
-            Phase::Running if state.workers != state.target_workers => "Resizing",
-            Phase::Running => "Running",
-            Phase::Stopping => "Resizing",
-            Phase::Suspended => "Suspended",
-            Phase::Finished => "Succeeded",
-            Phase::Failed | Phase::Cancelled => "Failed",
+            Phase::Running if state.workers != state.target_workers => crd::Phase::Resizing,
+            phase => crd::Phase::of(phase),
         }
     }
 

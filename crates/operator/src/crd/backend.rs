@@ -9,6 +9,15 @@ use super::FieldError;
 /// Bytes of a compiled pattern.
 const PATTERN_BYTES: usize = 1 << 20;
 
+/// A pattern that its author gave, with a bound on what it takes.
+///
+/// # Errors
+///
+/// A text that is not a regular expression, or a very large one.
+pub(crate) fn pattern(text: &str) -> Result<Regex, regex::Error> {
+    RegexBuilder::new(text).size_limit(PATTERN_BYTES).build()
+}
+
 /// Groups of a pattern from which a speed follows.
 const SPEEDS: [&str; 3] = ["samples_per_second", "samples", "step"];
 
@@ -83,8 +92,7 @@ impl Throughput {
     /// A text that is not a regular expression, or from which no speed follows.
     pub fn compile(&self) -> Result<Regex, FieldError> {
         let wrong = |what: String| FieldError::new("spec.rendezvous.throughput.pattern", what);
-        let built = RegexBuilder::new(&self.pattern).size_limit(PATTERN_BYTES).build();
-        let regex = built.map_err(|error| {
+        let regex = pattern(&self.pattern).map_err(|error| {
             // The message shows the pattern, with a mark under what is wrong.
             let text = error.to_string();
             let reason = text.lines().last().unwrap_or_default().trim_start_matches("error: ");

@@ -66,16 +66,8 @@ fn rest(job: &ElasticJob, pattern: Option<Regex>) -> Result<Checked, FieldError>
     let says_workers = job.spec.job.as_ref().is_some_and(|value| !value["workers"].is_null());
     let of_job = described.as_ref().filter(|_| says_workers).map(|described| described.workers);
     let sizes = sizes(&job.spec.elastic, of_job)?;
-    let template = job.spec.worker.template.as_ref();
-    let by_gpus = || template.map_or(1, |template| template.gpus().clamp(1, 64));
-    let slots_per_pod = job.spec.worker.slots_per_pod.unwrap_or_else(by_gpus);
-    let pods = match (job.spec.elastic.policy, job.spec.elastic.replicas) {
-        (Policy::Manual, Some(replicas)) => {
-            let size = sizes.at_most(replicas).unwrap_or(sizes.min());
-            size..=size
-        }
-        _ => sizes.min()..=sizes.max(),
-    };
+    let slots_per_pod = job.spec.slots_per_pod();
+    let pods = job.spec.elastic.pods(&sizes);
     let of_pods = |pods: u32| pods.saturating_mul(slots_per_pod);
     let workers = WorkerRange { min: of_pods(*pods.start()), max: of_pods(*pods.end()) };
     let widest = WorkerRange { min: of_pods(sizes.min()), max: of_pods(sizes.max()) };
@@ -96,23 +88,22 @@ fn pattern(throughput: &Throughput, job: &ElasticJob) -> Result<Regex, FieldErro
 
 /// The sizes that a job may have, by its object and else by the workers of its job file.
 fn sizes(elastic: &Elastic, of_job: Option<WorkerRange>) -> Result<Sizes, FieldError> {
-    let min = elastic.min_replicas.or(of_job.map(|of_job| of_job.min)).unwrap_or(1);
-    let max = elastic.max_replicas.or(of_job.map(|of_job| of_job.max)).unwrap_or(min);
+    let (min, max) = elastic.bounds(of_job);
     let hint = "write minReplicas and maxReplicas, or change the workers of the job file";
     let wrong =
         |field: &str, what: String| Err(FieldError::new(format!("spec.elastic.{field}"), what).hint(hint));
     if min > max {
         return wrong("minReplicas", format!("at least {min} workers and at most {max}"));
     }
-    let discrete = elastic.discrete_sizes.clone().unwrap_or_default();
-    if let Some(size) = discrete.iter().find(|size| !(min..=max).contains(size)) {
+    let mut discrete = elastic.discrete_sizes.iter().flatten();
+    if let Some(size) = discrete.find(|size| !(min..=max).contains(size)) {
         return wrong("discreteSizes", format!("{size} is not within {min}..{max}"));
     }
     let manual = elastic.replicas.filter(|_| elastic.policy == Policy::Manual);
     if let Some(replicas) = manual.filter(|replicas| !(min..=max).contains(replicas)) {
         return wrong("replicas", format!("{replicas} is not within {min}..{max}"));
     }
-    Ok(Sizes::new(min, max, elastic.step.unwrap_or(1), discrete))
+    Ok(elastic.sizes(of_job))
 }
 
 /// The job file of an object.

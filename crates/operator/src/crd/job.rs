@@ -1,5 +1,8 @@
 //! What the author of an `ElasticJob` writes. The comments on fields are what `kubectl explain` prints.
 
+use std::ops::RangeInclusive;
+
+use bellwether_core::job::WorkerRange;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,7 +10,7 @@ use serde_json::Value;
 
 use super::backend::{Backend, Hints, Rendezvous, Work};
 use super::status::ElasticJobStatus;
-use super::{MANAGER, Template, embed};
+use super::{MANAGER, Sizes, Template, embed};
 
 /// What is trained, by which pods, and within which limits.
 ///
@@ -170,6 +173,12 @@ impl Default for ElasticJobSpec {
 }
 
 impl ElasticJobSpec {
+    /// Workers in a pod.
+    pub(crate) fn slots_per_pod(&self) -> u32 {
+        let by_gpus = || self.worker.template.as_ref().map_or(1, |template| template.gpus().clamp(1, 64));
+        self.worker.slots_per_pod.unwrap_or_else(by_gpus).max(1)
+    }
+
     /// Whether this operator looks after the job.
     pub fn is_managed_here(&self) -> bool {
         self.managed_by == MANAGER
@@ -251,6 +260,31 @@ impl Default for Elastic {
             scale_down_grace_seconds: 120,
             start_timeout_seconds: 300,
             preemptible: true,
+        }
+    }
+}
+
+impl Elastic {
+    /// The fewest and the most worker pods; where the object does not say them, as the job file does.
+    pub(crate) fn bounds(&self, of_job: Option<WorkerRange>) -> (u32, u32) {
+        let min = self.min_replicas.or(of_job.map(|of_job| of_job.min)).unwrap_or(1);
+        (min, self.max_replicas.or(of_job.map(|of_job| of_job.max)).unwrap_or(min))
+    }
+
+    /// The allowed numbers of worker pods within these bounds.
+    pub(crate) fn sizes(&self, of_job: Option<WorkerRange>) -> Sizes {
+        let (min, max) = self.bounds(of_job);
+        Sizes::new(min, max, self.step.unwrap_or(1), self.discrete_sizes.clone().unwrap_or_default())
+    }
+
+    /// The numbers of worker pods that the job may have now: all, or the one that someone chose.
+    pub(crate) fn pods(&self, sizes: &Sizes) -> RangeInclusive<u32> {
+        match (self.policy, self.replicas) {
+            (Policy::Manual, Some(replicas)) => {
+                let size = sizes.at_most(replicas).unwrap_or(sizes.min());
+                size..=size
+            }
+            _ => sizes.min()..=sizes.max(),
         }
     }
 }

@@ -3,9 +3,7 @@
 //! A set is an allocation's generation. When another number of pods is wanted, or one of them fails, the next set takes
 //! its place: all pods of the last one go, and then all of the next one come.
 
-use crate::crd;
-
-use super::{Action, Allocation, Backend, Final, Life, News, Observed, PodSeen, Role, Todo};
+use super::{Action, Allocation, Backend, Failure, Final, Life, News, Observed, PodSeen, Role, Todo};
 
 /// Pods of the set that is in force.
 fn members(seen: &Observed) -> impl Iterator<Item = &PodSeen> {
@@ -42,19 +40,11 @@ pub(super) fn replace_broken(seen: &Observed, todo: &mut Todo) -> bool {
     // The others fail for want of the first.
     let first = members(seen).filter(has_failed).min_by(|a, b| at_s(a).total_cmp(&at_s(b)));
     let Some(pod) = first else { return false };
-    let exit = pod.exit.clone().unwrap_or_default();
-    let is_lost = seen.nodes.lost.contains(&pod.node);
-    let verdict = seen.terms.failure.rule(exit.code, is_lost || exit.is_disrupted);
-    let what = format!("{} {}", pod.name, exit.sentence());
-    if verdict == Some(crd::Action::FailJob) {
-        let why = format!("{what}, which ends the job by its failurePolicy");
+    let Failure { what, is_fault, ends_job } = Failure::of(seen, pod);
+    if let Some(why) = ends_job {
         todo.then(Action::Tell(News::Failed(why)));
         return true;
     }
-    let is_fault = match verdict {
-        Some(verdict) => verdict != crd::Action::Ignore,
-        None => exit.is_fault() && !is_lost,
-    };
     let generation = seen.allocation.generation + 1;
     let allocation = Allocation { generation, since_s: seen.now_s, ..seen.allocation.clone() };
     todo.then(Action::Replace { allocation, is_fault, what });

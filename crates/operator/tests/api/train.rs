@@ -1,31 +1,17 @@
 //! Jobs that train.
 
-use std::process::Command;
-
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::support::job::{digits, step, undisturbed};
-use crate::support::operator::{Jobs, bellwether, namespace};
+use crate::support::operator::{Jobs, namespace};
 use crate::support::wait_for;
-use crate::{Bench, bench, on_server};
+use crate::{bench, on_server};
 
 fn phase(name: &'static str) -> impl Fn(&Value) -> bool {
     move |status| status["phase"] == name
-}
-
-/// Waits until this many workers train, by the copy of the run's journal.
-async fn until_members(bench: &Bench, run: &str, workers: usize) {
-    let journal = bench.operator.state().join("runs").join(run).join("journal.jsonl");
-    wait_for(&format!("{workers} workers"), 60, async || {
-        let text = std::fs::read_to_string(&journal).ok()?;
-        let mut lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let last = lines.rfind(|line| line["event"] == "membership")?;
-        (last["workers"].as_array()?.len() == workers).then_some(())
-    })
-    .await;
 }
 
 async fn cordon(client: &Client, node: &str, on: bool) {
@@ -61,13 +47,13 @@ fn a_job_is_resized_and_struck_and_its_bits_stay() {
         let running = |status: &Value| status["phase"] == "Running" && step(status) > 0;
         let status = jobs.until("digits", "steps of two workers", 60, running).await;
         let run = status["run"].as_str().unwrap().to_owned();
-        until_members(&bench, &run, 2).await;
+        bench.operator.until_members(&run, 2).await;
         jobs.scale("digits", 4).await;
-        until_members(&bench, &run, 4).await;
+        bench.operator.until_members(&run, 4).await;
         let worker = jobs.pods("digits", "worker").await[0].name_any();
         assert!(bench.kubelet.kill(&worker), "{worker} has a process");
-        until_members(&bench, &run, 3).await;
-        until_members(&bench, &run, 4).await;
+        bench.operator.until_members(&run, 3).await;
+        bench.operator.until_members(&run, 4).await;
         let lead = jobs.pods("digits", "coordinator").await[0].name_any();
         assert!(bench.kubelet.kill(&lead), "{lead} has a process");
         wait_for("another coordinator", 60, async || {
@@ -78,15 +64,10 @@ fn a_job_is_resized_and_struck_and_its_bits_stay() {
         bench.operator.kill();
         bench.operator.start_again();
         jobs.scale("digits", 1).await;
-        until_members(&bench, &run, 1).await;
+        bench.operator.until_members(&run, 1).await;
         let status = jobs.until("digits", "its end", 240, phase("Succeeded")).await;
         assert_eq!(status["training"]["digest"], undisturbed(bench.folder.path(), &job).as_str(), "{status}");
-        let mut audit = Command::new(bellwether());
-        audit.arg("audit").arg(&run).arg("--state-dir").arg(bench.operator.state().join("runs"));
-        let audit = audit.output().unwrap();
-        let said =
-            String::from_utf8_lossy(&audit.stdout).into_owned() + &String::from_utf8_lossy(&audit.stderr);
-        assert!(audit.status.success(), "{said}");
+        bench.operator.audit(&run);
     });
 }
 

@@ -8,7 +8,6 @@
 mod support;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
@@ -17,7 +16,7 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
 use support::job::{digits, step, undisturbed};
-use support::operator::{self, Jobs, Operator, bellwether, namespace};
+use support::operator::{self, Jobs, Operator, namespace};
 use support::wait_for;
 
 /// The variable with the name of an image with our programs, which the node has.
@@ -62,21 +61,6 @@ fn on_node(test: impl AsyncFnOnce(PathBuf, String)) {
     runtime.block_on(test(kubeconfig, image));
 }
 
-fn events(bench: &Bench, run: &str) -> Vec<Value> {
-    let journal = bench.operator.state().join("runs").join(run).join("journal.jsonl");
-    let text = std::fs::read_to_string(journal).unwrap_or_default();
-    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
-}
-
-async fn until_members(bench: &Bench, run: &str, workers: usize) {
-    wait_for(&format!("{workers} workers"), 90, async || {
-        let events = events(bench, run);
-        let last = events.iter().rfind(|event| event["event"] == "membership")?;
-        (last["workers"].as_array()?.len() == workers).then_some(())
-    })
-    .await;
-}
-
 /// Committed steps, by the operator's copy of the run.
 fn committed(bench: &Bench, run: &str) -> u64 {
     let metrics = bench.operator.state().join("runs").join(run).join("metrics.jsonl");
@@ -99,14 +83,6 @@ async fn kill(bench: &Bench, jobs: &Jobs, run: &str, role: &str) -> Duration {
     since.elapsed()
 }
 
-fn audit(bench: &Bench, run: &str) {
-    let mut audit = Command::new(bellwether());
-    audit.arg("audit").arg(run).arg("--state-dir").arg(bench.operator.state().join("runs"));
-    let audit = audit.output().unwrap();
-    let said = String::from_utf8_lossy(&audit.stdout).into_owned() + &String::from_utf8_lossy(&audit.stderr);
-    assert!(audit.status.success(), "{said}");
-}
-
 fn runs(status: &Value) -> bool {
     status["phase"] == "Running" && step(status) > 0
 }
@@ -127,12 +103,12 @@ fn a_job_is_resized_and_struck_on_a_real_node_and_its_bits_stay() {
         jobs.create("digits", json!({"job": job, "elastic": elastic})).await;
         let status = jobs.until("digits", "steps of two workers", 120, runs).await;
         let run = status["run"].as_str().unwrap().to_owned();
-        until_members(&bench, &run, 2).await;
+        bench.operator.until_members(&run, 2).await;
         jobs.scale("digits", 4).await;
-        until_members(&bench, &run, 4).await;
+        bench.operator.until_members(&run, 4).await;
         let after = kill(&bench, &jobs, &run, "worker").await;
         eprintln!("a worker's pod was killed: the next step after {:.2} s", after.as_secs_f64());
-        until_members(&bench, &run, 4).await;
+        bench.operator.until_members(&run, 4).await;
         let after = kill(&bench, &jobs, &run, "coordinator").await;
         eprintln!("the coordinator's pod was killed: the next step after {:.2} s", after.as_secs_f64());
         for pause_ms in [100, 700, 1900, 400, 3100] {
@@ -141,12 +117,12 @@ fn a_job_is_resized_and_struck_on_a_real_node_and_its_bits_stay() {
             tokio::time::sleep(Duration::from_millis(pause_ms)).await;
         }
         jobs.scale("digits", 1).await;
-        until_members(&bench, &run, 1).await;
+        bench.operator.until_members(&run, 1).await;
         let status = jobs.until("digits", "its end", 400, succeeded).await;
         assert_eq!(status["training"]["digest"], undisturbed(bench.folder.path(), &job).as_str(), "{status}");
-        let rolled_back = events(&bench, &run).iter().any(|event| event["event"] == "rolled_back");
+        let rolled_back = bench.operator.events(&run).iter().any(|event| event["event"] == "rolled_back");
         assert!(!rolled_back, "no step was rolled back");
-        audit(&bench, &run);
+        bench.operator.audit(&run);
     });
 }
 
@@ -195,9 +171,9 @@ fn a_drained_node_is_left_with_a_checkpoint_on_the_claim_and_the_job_goes_on_fro
         cordon(false).await;
         let status = jobs.until("digits", "its end", 240, succeeded).await;
         assert_eq!(status["training"]["digest"], undisturbed(bench.folder.path(), &job).as_str(), "{status}");
-        let rolled_back = events(&bench, &run).iter().any(|event| event["event"] == "rolled_back");
+        let rolled_back = bench.operator.events(&run).iter().any(|event| event["event"] == "rolled_back");
         assert!(!rolled_back, "no step was rolled back");
-        audit(&bench, &run);
+        bench.operator.audit(&run);
     });
 }
 
@@ -219,6 +195,6 @@ fn an_asynchronous_job_with_servers_trains_on_a_real_node() {
         jobs.scale("digits", 1).await;
         let status = jobs.until("digits", "its end", 240, succeeded).await;
         assert_eq!(step(&status), 20_000, "{status}");
-        audit(&bench, &run);
+        bench.operator.audit(&run);
     });
 }

@@ -109,6 +109,33 @@ impl Operator {
         self.folder.join("state")
     }
 
+    /// What the copy of a run's journal says.
+    pub(crate) fn events(&self, run: &str) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.state().join("runs").join(run).join("journal.jsonl"));
+        let text = text.unwrap_or_default();
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    /// Waits until this many workers train, by the copy of the run's journal.
+    pub(crate) async fn until_members(&self, run: &str, workers: usize) {
+        wait_for(&format!("{workers} workers"), 60, async || {
+            let events = self.events(run);
+            let last = events.iter().rfind(|event| event["event"] == "membership")?;
+            (last["workers"].as_array()?.len() == workers).then_some(())
+        })
+        .await;
+    }
+
+    /// Proves from the copy that each sample was in exactly one committed step.
+    pub(crate) fn audit(&self, run: &str) {
+        let mut audit = Command::new(bellwether());
+        audit.arg("audit").arg(run).arg("--state-dir").arg(self.state().join("runs"));
+        let audit = audit.output().unwrap();
+        let said =
+            String::from_utf8_lossy(&audit.stdout).into_owned() + &String::from_utf8_lossy(&audit.stderr);
+        assert!(audit.status.success(), "{said}");
+    }
+
     /// The port of its metrics.
     pub(crate) fn metrics_port(&self) -> u16 {
         self.metrics

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use regex::{Captures, Regex, RegexBuilder};
+use regex::{Captures, Regex};
 
 use crate::exchange::{Client, Report};
 use crate::pod::say;
@@ -17,9 +17,6 @@ const READ_BYTES: usize = 16 << 10;
 
 /// Bytes of a line that are looked at.
 const LINE_BYTES: usize = 16 << 10;
-
-/// Bytes of a compiled pattern.
-const PATTERN_BYTES: usize = 1 << 20;
 
 /// Time between two reports.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -35,7 +32,7 @@ impl Pattern {
     ///
     /// A text that is not a pattern, or has none of them.
     pub(super) fn new(text: &str) -> Result<Pattern> {
-        let built = RegexBuilder::new(text).size_limit(PATTERN_BYTES).build();
+        let built = crate::crd::pattern(text);
         let regex = built.with_context(|| format!("--pattern: `{text}` is not a regular expression"))?;
         let known = ["samples_per_second", "step", "samples", "loss"];
         if !regex.capture_names().flatten().any(|name| known.contains(&name)) {
