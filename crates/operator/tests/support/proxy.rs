@@ -114,12 +114,12 @@ impl Shared {
             (true, _) if fails && dice < 20 => Fault::Expired,
             (true, _) => Fault::Broken,
             (false, true) if dice < 10 => Fault::Busy,
-            (false, true) if dice < 15 => Fault::Down,
+            (false, true) if dice < 20 => Fault::Down,
             (false, true) => Fault::None,
             (false, false) if dice < 10 => Fault::Conflict,
             (false, false) if dice < 20 => Fault::Busy,
-            (false, false) if dice < 25 => Fault::Down,
-            (false, false) if dice < 35 => Fault::AnswerLost,
+            (false, false) if dice < 30 => Fault::Down,
+            (false, false) if dice < 40 => Fault::AnswerLost,
             (false, false) => Fault::None,
         };
         *self.counts.lock().unwrap().entry(fault).or_default() += 1;
