@@ -318,6 +318,9 @@ impl WithQueues {
         for offer in &offers {
             self.collect(offer, &mut lacking, input, draft);
         }
+        for leaf in &mut self.leaves {
+            leaf.narrow(input, &mut self.speeds);
+        }
         for (node, (before, after)) in self.nodes.iter_mut().zip(before.iter().zip(&after)) {
             node.free = (node.free + before).saturating_sub(*after);
         }

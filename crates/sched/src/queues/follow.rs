@@ -48,6 +48,9 @@ impl WithQueues {
         }
         self.speeds.follow(changes);
         for leaf in &mut self.leaves {
+            if changes.relearnt {
+                leaf.wide.relearn();
+            }
             leaf.narrow(input, &mut self.speeds);
         }
         self.entitle(view, ROUNDS[0]);

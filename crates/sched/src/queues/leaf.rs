@@ -358,6 +358,7 @@ impl Leaf {
                     other.beside = Some(*id);
                 }
                 self.touched.insert(*id);
+                self.wide.held_otherwise(*id);
                 self.note(*id);
                 // One that was revised to need more than there is: the policy must not keep its devices free for it.
                 self.is_woken |= allocation.is_empty() && !self.fits(*id);

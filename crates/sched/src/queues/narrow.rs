@@ -27,9 +27,6 @@ impl Leaf {
     /// number of devices on which its speed is not known. Where none is known, they ask for what the queue may
     /// hold.
     pub(super) fn narrow(&mut self, input: &PolicyInput<'_>, speeds: &mut Speeds) {
-        if input.changes.relearnt {
-            self.wide.new.clone_from(&self.wide.jobs);
-        }
         while let Some(id) = self.wide.new.pop_first() {
             let Some(seen) = self.view.jobs.get_mut(&id).or(self.hidden.get_mut(&id)) else { continue };
             let most = most_within(&seen.job, &self.limits);

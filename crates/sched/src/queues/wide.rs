@@ -38,6 +38,19 @@ pub(super) struct Wide {
 }
 
 impl Wide {
+    /// A job holds other devices than before. It was shown at least as wide as what it held, which may be more than the
+    /// queue may hold of the types that are left to it.
+    pub(super) fn held_otherwise(&mut self, id: JobId) {
+        if self.jobs.contains(&id) {
+            self.new.insert(id);
+        }
+    }
+
+    /// The model speaks of other numbers than before.
+    pub(super) fn relearn(&mut self) {
+        self.new.clone_from(&self.jobs);
+    }
+
     /// A job is gone, or another one is known of it.
     pub(super) fn forget(&mut self, id: JobId) {
         self.jobs.remove(&id);

@@ -108,6 +108,26 @@ fn who_stops_and_is_too_wide_does_not_hold_up_others() {
     assert_eq!(left, [0]);
 }
 
+/// A job that holds more of one type than its queue may hold of the other is moved to the other, and nothing else
+/// happens afterwards: it asks for what the queue may hold there. It asked for what it had held, and waited for ever.
+#[test]
+fn who_is_moved_to_another_type_asks_for_what_its_queue_may_hold_there() {
+    let tree = QueueTree::parse(r#"queues = [{ name = "a", limit = "50%" }]"#, "test").expect("it is a tree");
+    let mut view = cluster(2, 8);
+    view.device_types.push("other".into());
+    (view.nodes[1].device_type, view.nodes[1].devices, view.nodes[1].free) = (1, 12, 12);
+    let job = |types: &[u16]| Job {
+        device_types: types.to_vec(),
+        ..Job::clone(&of("a", elastic(0, 0.0, 6, 1.0)).job)
+    };
+    let script = vec![(0.0, Event::Arrive(job(&[1]), 600.0)), (10.0, Event::Revise(0, job(&[0])))];
+    let belief = Belief { salt: Cell::new(0), law: always };
+    let mut live = Live::new(view, &belief, script, true);
+    let mut lawful = Lawful::new("priority", &tree);
+    drive(&mut lawful, &mut live, &belief).expect("no law is broken");
+    assert!(live.is_over(), "{:#?}", live.view.jobs);
+}
+
 /// Of a table of measurements only some numbers of devices are known.
 fn table(known: &'static [u32]) -> ByCount<impl Fn(u32, u32) -> Option<f64>> {
     ByCount(move |devices, _| known.contains(&devices).then_some(f64::from(devices)))
