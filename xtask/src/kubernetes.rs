@@ -75,8 +75,9 @@ impl Cluster {
     }
 }
 
-/// `cargo xtask kubernetes up|test|down`; `all` are also the stages of many minutes, `node` one that runs pods.
-pub(crate) fn run(verb: &str, all: bool, node: bool) -> Result<bool> {
+/// `cargo xtask kubernetes up|test|down`; `all` are also the stages of many minutes, `node` one that runs pods, and
+/// `patient` a control plane that takes no node for lost because the machine is busy.
+pub(crate) fn run(verb: &str, all: bool, (node, patient): (bool, bool)) -> Result<bool> {
     let folder = folder();
     match verb {
         "up" => {
@@ -86,7 +87,8 @@ pub(crate) fn run(verb: &str, all: bool, node: bool) -> Result<bool> {
             let programs = Programs::find_or_build(node, Instant::now() + BUILD)?;
             let _lock = lock(&folder)?;
             let start = Instant::now();
-            up(&folder, &programs, if node { Kind::WithNode } else { Kind::ControlPlane(Pace::Quick) })?;
+            let pace = if patient { Pace::Patient } else { Pace::Quick };
+            up(&folder, &programs, if node { Kind::WithNode } else { Kind::ControlPlane(pace) })?;
             println!("a control plane is up after {:.1} s; this finds it:", start.elapsed().as_secs_f64());
             println!("export KUBECONFIG={}", control_plane::kubeconfig(&folder, "admin").display());
             Ok(true)

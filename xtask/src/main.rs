@@ -35,7 +35,7 @@ Usage: cargo xtask <verb>
   wheel [--check]       write what `pip install` installs to target/wheels; try it in a new environment
   slurm up|test|down    start a Slurm of four nodes on this machine, run the tests on one, end it (as root);
                         `slurm --all test` takes those of many minutes, too
-  kubernetes up [--node]|test|down
+  kubernetes up [--node|--patient]|test|down
                         build and start a control plane of Kubernetes on this machine, run the operator's tests on
                         one, end it; `kubernetes --all test` takes those at scale and on a node, too (as root)
   tidy                  check the tree against the rules of the house and print its size
@@ -66,6 +66,7 @@ fn run(arguments: &[String]) -> Result<bool> {
     let all = take(&["test", "python", "slurm", "kubernetes"], "--all");
     let on_kubernetes = take(&["test"], "--kubernetes");
     let node = take(&["kubernetes"], "--node");
+    let patient = take(&["kubernetes"], "--patient");
     match words.as_slice() {
         ["test"] => test::run(&[], all, on_kubernetes),
         ["test", "--", extra @ ..] => test::run(extra, all, on_kubernetes),
@@ -78,7 +79,7 @@ fn run(arguments: &[String]) -> Result<bool> {
         ["wheel"] => wheel::run(false),
         ["wheel", "--check"] => wheel::run(true),
         ["slurm", verb] => slurm::run(verb, all),
-        ["kubernetes", verb] => kubernetes::run(verb, all, node),
+        ["kubernetes", verb] => kubernetes::run(verb, all, (node, patient)),
         ["tidy"] => tidy::run(),
         ["generate"] => generate::run(),
         ["modes"] => tidy::modes::run(),

@@ -90,6 +90,23 @@ pub(crate) fn torch_variables() -> Result<Vec<(&'static str, PathBuf)>> {
     Ok(vec![("BELLWETHER_TEST_PYTHON", python), ("PYTHONPATH", package::lay_out(&root, &target)?)])
 }
 
+/// Variables with the Pythons by which tests in Rust run scripts as their users have them; one that cannot be made is
+/// left out, after saying why.
+pub(crate) fn script_variables() -> Result<Vec<(&'static str, PathBuf)>> {
+    let (root, target) = (tree::root()?, tree::target()?);
+    let interpreter = environment::interpreter();
+    let mut variables = Vec::new();
+    for (environment, variable) in
+        [("torch", "BELLWETHER_TEST_TORCH_PYTHON"), ("tensorflow", "BELLWETHER_TEST_TENSORFLOW_PYTHON")]
+    {
+        match ready(&root, &target, interpreter.as_ref(), environment)? {
+            Outcome::Ready(python) => variables.push((variable, python)),
+            Outcome::Skipped(why) => println!("SKIPPED: scripts in Python that need {environment}: {why}"),
+        }
+    }
+    Ok(variables)
+}
+
 /// The environments that these files want, made side by side where they are missing.
 fn environments(root: &Path, target: &Path, files: &[File]) -> Result<Vec<(&'static str, Outcome)>> {
     let interpreter = environment::interpreter();

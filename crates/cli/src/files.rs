@@ -5,12 +5,18 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use bellwether_answers::predict::read_profile;
 use bellwether_core::InputError;
+use bellwether_core::profile::Profile;
 use bellwether_core::queue::{QueueTree, QueuesFile};
 use bellwether_core::units::Bytes;
 use rustix::fs::OFlags;
 
 use crate::failure::Failure;
+
+/// Durations that a profile is sent with: its text stays below half of the longest request, and of what an object of
+/// Kubernetes may hold.
+const PROFILE_VALUES: usize = 20_000;
 
 /// Reads a file of queues, and checks what can be checked without a cluster.
 pub(crate) fn read_queues(path: &Path) -> Result<QueuesFile, Failure> {
@@ -19,6 +25,15 @@ pub(crate) fn read_queues(path: &Path) -> Result<QueuesFile, Failure> {
     let file: QueuesFile = bellwether_core::parse::document(&text, &place)?;
     QueueTree::new(&file, &place)?;
     Ok(file)
+}
+
+/// Reads a profile, with as many of its steps as a request may carry.
+pub(crate) fn profile_to_send(path: &Path) -> Result<Profile, InputError> {
+    let mut profile = read_profile(path)?;
+    let values = profile.operations.len().max(1) * profile.steps.len();
+    let one_in = values.div_ceil(PROFILE_VALUES);
+    profile.steps = profile.steps.into_iter().step_by(one_in.max(1)).collect();
+    Ok(profile)
 }
 
 /// Reads a file with data that a job names.

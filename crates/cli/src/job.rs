@@ -103,6 +103,28 @@ fn named(text: &str, folder: &Path, asked: &ScriptArguments) -> Result<Option<Sc
     Ok(Some(found.variables(table.environment)))
 }
 
+/// Reads the job file of a job for Kubernetes. Its paths are those of its pods, so they stay as they are, and are
+/// refused there where they are relative.
+pub(crate) fn for_pods(path: &Path, overrides: &[(String, String)]) -> Result<CheckedJob, Failure> {
+    let place = path.display().to_string();
+    let is_script = path.extension().is_some_and(|extension| extension == "py");
+    let text = if is_script {
+        String::new()
+    } else {
+        std::fs::read_to_string(path).map_err(|error| {
+            InputError::new(&place, format!("the job file cannot be read: {error}"))
+                .hint("write the path of a job file, such as `bellwether init` makes")
+        })?
+    };
+    if is_script || script_of(&text).is_some() {
+        let error =
+            InputError::new(place, "a script trains in pods of its own image, and cannot be sent there");
+        let hint = "write an `ElasticJob` with `spec.rendezvous.backend: torchrun` and a pod template with its command";
+        return Err(error.hint(hint).into());
+    }
+    Ok(parse::job(&text, &place, overrides)?)
+}
+
 /// The job of a script that has started this program.
 pub(crate) fn led_by((from, to): (u32, u32), overrides: &[(String, String)]) -> Result<Opened, Failure> {
     let (lead, declaration) = Lead::of_pipes(from, to)?;

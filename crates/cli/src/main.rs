@@ -8,6 +8,7 @@ mod failure;
 mod files;
 mod job;
 mod join;
+mod kubernetes;
 mod options;
 mod outlook;
 mod printer;

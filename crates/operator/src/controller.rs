@@ -365,6 +365,7 @@ async fn look_after(job: &Arc<ElasticJob>, uid: &str, context: &Context) -> Resu
         allocation: kept.allocation.clone(),
         terms: spec.terms.clone(),
         pods: seen.clone(),
+        whole: run.as_deref().and_then(|run| context.desk.whole(run)),
         nodes: context.node_states(),
         restarts: kept.restarts,
         is_over: kept.is_over || is_over(run.as_deref(), context),

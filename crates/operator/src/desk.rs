@@ -81,6 +81,11 @@ impl Desk {
         (self.tell)(Report::Training { job: attended.job, workers, unix_s: now_s() });
     }
 
+    /// The set of pods that trains.
+    pub fn whole(&self, run: &str) -> Option<u64> {
+        self.lock().get(run)?.set.as_ref().map(|(generation, _)| *generation)
+    }
+
     /// A set of pods says how fast its script is.
     pub fn reported(&self, run: &str, said: &exchange::Report) {
         let mut runs = self.lock();

@@ -114,6 +114,8 @@ pub struct Observed {
     pub terms: Terms,
     /// Its pods.
     pub pods: Vec<PodSeen>,
+    /// Of a script's job: the last set of pods of which all were there at once.
+    pub whole: Option<u64>,
     /// The nodes.
     pub nodes: Nodes,
     /// What went wrong so far.
@@ -219,6 +221,7 @@ impl Todo {
 /// What has to be done now.
 pub fn reconcile(seen: &Observed) -> Todo {
     let mut todo = Todo::default();
+    give_up_lost(seen, &mut todo);
     if seen.is_over {
         clear(seen, &mut todo);
         return todo;
@@ -281,6 +284,16 @@ pub fn reconcile(seen: &Observed) -> Todo {
     todo
 }
 
+/// A pod that was told to go before its node fell silent: without the node it would go for ever, and a set of pods that
+/// is to take its place would wait for that.
+fn give_up_lost(seen: &Observed, todo: &mut Todo) {
+    let is_left = |pod: &&PodSeen| pod.is_deleting && seen.nodes.lost.contains(&pod.node);
+    for pod in seen.pods.iter().filter(is_left) {
+        let why = format!("{} does not answer", pod.node);
+        todo.then(Action::Delete { pod: pod.name.clone(), grace_s: 0, why });
+    }
+}
+
 /// What the job has, for as long as its author does not let it have the workers more that are wanted.
 fn held_back(seen: &Observed, desired: &Desired, todo: &mut Todo) -> Option<Desired> {
     let Allocation { workers, places, since_s, .. } = &seen.allocation;
@@ -313,8 +326,9 @@ fn rewritten(seen: &Observed, desired: &Desired) -> Option<Allocation> {
 fn last_word(seen: &Observed, desired: &Desired) -> Option<Final> {
     let of_leads = seen.pods.iter().filter(|pod| pod.role == Role::Coordinator);
     let words = of_leads.filter_map(|pod| pod.exit.as_ref()?.word.clone());
-    let unknown = words.filter(|word| desired.known_end != Some(word.unix_s.to_bits()));
-    unknown.max_by(|a, b| a.unix_s.total_cmp(&b.unix_s))
+    // Of two that led one after another, the engine may know the later end: then the earlier one says nothing new.
+    let last = words.max_by(|a, b| a.unix_s.total_cmp(&b.unix_s));
+    last.filter(|word| desired.known_end != Some(word.unix_s.to_bits()))
 }
 
 /// The run is over: pods that do not end by themselves soon are told to.
@@ -439,18 +453,18 @@ fn late(seen: &Observed, todo: &mut Todo) -> Option<String> {
 
 /// There is exactly one coordinator.
 fn lead(seen: &Observed, todo: &mut Todo) {
-    let is_lead = |pod: &&PodSeen| pod.role == Role::Coordinator && !seen.nodes.lost.contains(&pod.node);
-    let mut living = seen.pods.iter().filter(is_lead).filter(|pod| pod.is_live());
-    match living.next() {
-        None => {
-            let rank = size::free_rank(seen, Role::Coordinator, &[]);
-            let generation = seen.allocation.generation;
-            todo.then(Action::Create(NewPod { role: Role::Coordinator, rank, generation, node: None }));
-        }
-        Some(_) => living.for_each(|pod| {
-            let (name, why) = (pod.name.clone(), "another one leads the run".to_owned());
-            todo.then(Action::Delete { pod: name, grace_s: 0, why });
-        }),
+    let coordinators = seen.pods.iter().filter(|pod| pod.role == Role::Coordinator && pod.is_live());
+    let (lost, mut living): (Vec<&PodSeen>, Vec<&PodSeen>) =
+        coordinators.partition(|pod| seen.nodes.lost.contains(&pod.node));
+    if living.is_empty() {
+        let rank = size::free_rank(seen, Role::Coordinator, &[]);
+        let generation = seen.allocation.generation;
+        todo.then(Action::Create(NewPod { role: Role::Coordinator, rank, generation, node: None }));
+        return;
+    }
+    for pod in living.drain(1..).chain(lost) {
+        let (name, why) = (pod.name.clone(), "another one leads the run".to_owned());
+        todo.then(Action::Delete { pod: name, grace_s: 0, why });
     }
 }
 

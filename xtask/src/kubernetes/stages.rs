@@ -13,7 +13,7 @@ use super::control_plane::Pace;
 use super::{
     BUILD, Cluster, Kind, VARIABLE, down, folder, lock, machine, need_node, node, patches, processes, smoke,
 };
-use crate::tree;
+use crate::{python, tree};
 
 /// Where the operator and its tests are.
 const PACKAGE: &str = "bellwether-operator";
@@ -21,7 +21,7 @@ const MANIFEST: &str = "crates/operator/Cargo.toml";
 
 /// How long the tests of a stage may take.
 const MOST: Duration = Duration::from_secs(15 * 60);
-const MOST_ON_NODE: Duration = Duration::from_secs(10 * 60);
+const MOST_ON_NODE: Duration = Duration::from_secs(20 * 60);
 
 /// What a plain `cargo xtask test` leaves out.
 pub(crate) const HINT: &str = "the operator's tests on a control plane were not run: `cargo xtask test --kubernetes` \
@@ -152,8 +152,10 @@ fn with_servers(report: &mut Report, tests: &[Test], all: bool) {
 
 /// A node of this machine's own, tried by itself and then by the operator's tests.
 fn on_node(programs: &Programs, tests: &[Test], extra: &[&str]) -> Result<Outcome> {
-    let start = Instant::now();
     need_node()?;
+    let pythons = python::script_variables()?;
+    // Those may have to be brought here first.
+    let start = Instant::now();
     smoke::survive_kills(&folder(), || {
         let folder = folder();
         let _lock = lock(&folder)?;
@@ -162,7 +164,7 @@ fn on_node(programs: &Programs, tests: &[Test], extra: &[&str]) -> Result<Outcom
     let cluster = Cluster::start(programs, Kind::WithNode)?;
     smoke::run_pods(&cluster.client)?;
     let image = node::worker_image()?.map(|(_, image)| (node::VARIABLE, image.into()));
-    let variables: Vec<Variable> = [cluster.variable()].into_iter().chain(image).collect();
+    let variables: Vec<Variable> = [cluster.variable()].into_iter().chain(image).chain(pythons).collect();
     run_test(tests, "node", extra, &variables, MOST_ON_NODE.saturating_sub(start.elapsed()))
 }
 

@@ -60,7 +60,7 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ("bellwether", 1400, "the face of the crates for programs of users: replays, files, examples"),
     (
         "cli",
-        10500,
+        10600,
         "arguments, where workers are, files, streams, tables and plots of all verbs, the first hour (init, doctor, export)",
     ),
     (

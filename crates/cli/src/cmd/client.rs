@@ -8,7 +8,6 @@ mod connect;
 mod dashboard;
 mod follow;
 mod jobs;
-mod kubernetes;
 mod logs;
 mod queues;
 mod rm;

@@ -15,6 +15,7 @@ use crate::files;
 use crate::options::{TableFormat, of_u32, picture};
 use crate::printer::Printer;
 
+mod kubernetes;
 mod plot;
 mod show;
 mod strategies;
@@ -69,6 +70,8 @@ pub(crate) struct PlanArguments {
     /// Draw cost over time
     #[arg(long, value_name = "FILE.svg", value_parser = picture)]
     plot: Option<PathBuf>,
+    #[command(flatten)]
+    export: kubernetes::ExportArguments,
 }
 
 pub(crate) fn plan(arguments: &PlanArguments, printer: &Printer) -> Result<ExitCode, Failure> {
@@ -79,11 +82,21 @@ pub(crate) fn plan(arguments: &PlanArguments, printer: &Printer) -> Result<ExitC
     if let Some(path) = &arguments.plot {
         files::write_whole(path, plot::svg(&found)?.as_bytes())?;
     }
-    printer.out(printer.marked(&show::render(&found, arguments.format), "← choice"));
-    match found.choice {
-        Some(_) => Ok(ExitCode::SUCCESS),
-        None => Err(Failure::No(show::refusal(&found))),
+    let Some(chosen) = found.chosen() else {
+        if arguments.export.export.is_none() {
+            printer.out(show::render(&found, arguments.format));
+        }
+        return Err(Failure::No(show::refusal(&found)));
+    };
+    match arguments.export.export {
+        Some(kubernetes::Target::Kubernetes) => {
+            let manifest = kubernetes::manifest(arguments, &found, chosen)?;
+            printer.note(&found.reason);
+            printer.out(format_args!("{manifest:#}"));
+        }
+        None => printer.out(printer.marked(&show::render(&found, arguments.format), "← choice")),
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 impl PlanArguments {

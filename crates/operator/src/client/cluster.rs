@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use axum::http::StatusCode;
 use bellwether_serve::api::body::{Limits, Submit};
 use bellwether_serve::snapshot::{JobState, Phase};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
@@ -170,6 +170,9 @@ impl Cluster {
     /// Creates the object of a submission; says whether it was not there before.
     pub(super) async fn submit(&self, submit: Submit) -> Result<(JobState, bool), Failure> {
         let mut wanted = Wanted::of(submit, &self.namespace)?;
+        if let Some(profile) = &wanted.profile {
+            self.keep(profile).await?;
+        }
         let (api, base, parameters) = (self.api(), wanted.name().to_owned(), PostParams::default());
         for _ in 0..ATTEMPTS {
             let name = wanted.name().to_owned();
@@ -194,7 +197,17 @@ impl Cluster {
         Err(failure.hint("choose another name, or leave it out"))
     }
 
-    /// The object that a submission would create.
+    /// Writes down what was measured of a job, unless it is there.
+    async fn keep(&self, profile: &ConfigMap) -> Result<(), Failure> {
+        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
+        let asked = self.asked_of("configmaps", "create", profile.metadata.name.as_deref());
+        match self.answer_or(asked, api.create(&PostParams::default(), profile)).await? {
+            Err(error) if !is_taken(&error) => Err(asked.failed(&error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// What a submission would create: an object, or a list of that and its profile.
     pub(super) fn manifest(&self, submit: Submit) -> Result<Value, Failure> {
         let wanted = Wanted::of(submit, &self.namespace)?;
         let mut object = json!(wanted.object);
@@ -202,7 +215,10 @@ impl Cluster {
         if let Some(metadata) = object["metadata"].as_object_mut() {
             metadata.remove("annotations");
         }
-        Ok(object)
+        Ok(match wanted.profile {
+            Some(profile) => json!({"apiVersion": "v1", "kind": "List", "items": [profile, object]}),
+            None => object,
+        })
     }
 
     /// An object that can still be changed.

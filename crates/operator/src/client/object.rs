@@ -1,14 +1,19 @@
 //! What is asked of a daemon, as an `ElasticJob`: a submission becomes an object, other limits a patch of one.
 
+use std::collections::BTreeMap;
+
 use axum::http::StatusCode;
 use bellwether_core::InputError;
 use bellwether_core::job::{Job, WorkerRange};
+use bellwether_core::profile::Profile;
 use bellwether_serve::api::body::{Limits, Submit};
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ObjectMeta;
+use ring::digest::{SHA256, digest};
 use serde_json::{Map, Value, json};
 
 use super::failure::Failure;
-use crate::crd::{self, Elastic, ElasticJob, ElasticJobSpec, Policy};
+use crate::crd::{self, Elastic, ElasticJob, ElasticJobSpec, Policy, ProfileRef};
 
 /// The client's own word for a submission, as an annotation: sent twice, it is accepted once.
 const KEY: &str = "train.bellwether.dev/submission";
@@ -16,10 +21,18 @@ const KEY: &str = "train.bellwether.dev/submission";
 /// Most letters of an object's name, as its schema has it.
 const NAME_MAX: usize = 52;
 
+/// The key that holds a profile in its ConfigMap.
+const PROFILE: &str = "profile.json";
+
+/// Bytes of a profile's digest in the name of its ConfigMap.
+const DIGEST_BYTES: usize = 6;
+
 /// An object that is to be created.
 #[derive(Debug)]
 pub(super) struct Wanted {
     pub(super) object: ElasticJob,
+    /// What was measured of the job, for the operator to read.
+    pub(super) profile: Option<ConfigMap>,
     /// Whether its author chose its name, so that another one will not do.
     pub(super) is_named: bool,
     key: Option<String>,
@@ -46,8 +59,11 @@ impl Wanted {
             None => valid(&job.name),
         };
         let workers = submit.workers.map_or(job.workers, |workers| workers.0);
+        let profile = submit.profile.map(|profile| stored(&profile, namespace)).transpose()?;
+        let named = profile.as_ref().and_then(|profile| profile.metadata.name.clone());
         let spec = ElasticJobSpec {
             job: Some(file(&job)),
+            profile_ref: named.map(|name| ProfileRef { name, key: PROFILE.to_owned() }),
             elastic: Elastic {
                 min_replicas: Some(workers.min),
                 max_replicas: Some(workers.max),
@@ -64,7 +80,7 @@ impl Wanted {
         let key = submit.key;
         object.metadata.annotations = key.clone().map(|key| [(KEY.to_owned(), key)].into());
         crd::check(&object).map_err(Failure::of_fields)?;
-        Ok(Wanted { object, is_named: submit.name.is_some(), key })
+        Ok(Wanted { object, profile, is_named: submit.name.is_some(), key })
     }
 
     /// Its name.
@@ -93,14 +109,27 @@ impl Wanted {
     }
 }
 
+/// A profile as an object of the cluster. Its name follows from what it says, so that jobs share it and one that is
+/// sent twice is there once.
+fn stored(profile: &Profile, namespace: &str) -> Result<ConfigMap, Failure> {
+    let text =
+        serde_json::to_string(profile).map_err(|error| Failure::invalid("profile", error.to_string()))?;
+    let said = digest(&SHA256, text.as_bytes());
+    let word: String = said.as_ref().iter().take(DIGEST_BYTES).map(|byte| format!("{byte:02x}")).collect();
+    let name = format!("bellwether-profile-{word}");
+    let metadata =
+        ObjectMeta { name: Some(name), namespace: Some(namespace.to_owned()), ..ObjectMeta::default() };
+    let data = Some(BTreeMap::from([(PROFILE.to_owned(), text)]));
+    Ok(ConfigMap { metadata, data, immutable: Some(true), ..ConfigMap::default() })
+}
+
 fn refuse_what_needs_a_daemon(submit: &Submit) -> Result<(), Failure> {
     let refused = [
         (
-            submit.profile.is_some() || !submit.rates.is_empty(),
+            !submit.rates.is_empty(),
             "--profile",
-            "a profile reaches an operator in a ConfigMap",
-            "`kubectl create configmap NAME --from-file=profile.json=PROFILE.json`, and name it in `spec.profileRef` \
-             of the object that --dry-run prints",
+            "an operator reads profiles, and no fitted models or runs",
+            "give the file that `bellwether profile` wrote",
         ),
         (
             submit.profile_first,
@@ -286,6 +315,24 @@ mod tests {
         let submit = Submit { workers: Some(range(2, 2)), ..submission(|_| {}) };
         let elastic = Wanted::of(submit, "research").unwrap().object.spec.elastic;
         assert_eq!((elastic.min_replicas, elastic.max_replicas), (Some(2), Some(2)));
+    }
+
+    #[test]
+    fn a_profile_becomes_an_object_that_the_job_names() {
+        let profile: Profile = serde_json::from_value(json!({
+            "version": 1, "job": "digits", "source": "s", "device": "cpu", "batch": 64, "virtual_nodes": 4,
+            "parameter_bytes": 8, "parts": [], "operations": [], "steps": [],
+        }))
+        .unwrap();
+        let submit = || Submit { profile: Some(Box::new(profile.clone())), ..submission(|_| {}) };
+        let wanted = Wanted::of(submit(), "research").unwrap();
+        let map = wanted.profile.unwrap();
+        let named = wanted.object.spec.profile_ref.unwrap();
+        assert_eq!(Some(&named.name), map.metadata.name.as_ref());
+        let text = &map.data.unwrap()[&named.key];
+        assert_eq!(serde_json::from_str::<Profile>(text).unwrap(), profile);
+        let again = Wanted::of(submit(), "research").unwrap().profile.unwrap();
+        assert_eq!(again.metadata.name.as_ref(), Some(&named.name), "sent twice, it is there once");
     }
 
     #[test]

@@ -39,16 +39,29 @@ pub(super) fn replace_broken(seen: &Observed, todo: &mut Todo) -> bool {
     let at_s = |pod: &PodSeen| pod.exit.as_ref().map_or(f64::INFINITY, |exit| exit.at_s);
     // The others fail for want of the first.
     let first = members(seen).filter(has_failed).min_by(|a, b| at_s(a).total_cmp(&at_s(b)));
-    let Some(pod) = first else { return false };
-    let Failure { what, is_fault, ends_job } = Failure::of(seen, pod);
-    if let Some(why) = ends_job {
-        todo.then(Action::Tell(News::Failed(why)));
-        return true;
-    }
+    let (what, is_fault) = match first {
+        Some(pod) => {
+            let Failure { what, is_fault, ends_job } = Failure::of(seen, pod);
+            if let Some(why) = ends_job {
+                todo.then(Action::Tell(News::Failed(why)));
+                return true;
+            }
+            (what, is_fault)
+        }
+        None if is_missed(seen) => ("a pod was taken away".to_owned(), false),
+        None => return false,
+    };
     let generation = seen.allocation.generation + 1;
     let allocation = Allocation { generation, since_s: seen.now_s, ..seen.allocation.clone() };
     todo.then(Action::Replace { allocation, is_fault, what });
     true
+}
+
+/// Whether a pod of a set is gone whose processes have met: they cannot go on without it, nor with another one.
+fn is_missed(seen: &Observed) -> bool {
+    let Allocation { generation, workers, .. } = seen.allocation;
+    let there = members(seen).filter(|pod| pod.is_live()).count();
+    seen.whole == Some(generation) && there < workers as usize && !is_ending(seen)
 }
 
 /// Pods of earlier sets that have ended are removed; what they did was counted when their set was replaced.

@@ -50,6 +50,7 @@ fn training() -> Observed {
             failure: FailurePolicy { max_restarts: 3, ..FailurePolicy::default() },
         },
         pods: vec![pod(Role::Coordinator, 0, "n2"), pod(Role::Worker, 0, "n0"), pod(Role::Worker, 1, "n1")],
+        whole: None,
         nodes: Nodes::default(),
         restarts: Restarts::default(),
         is_over: false,
@@ -218,6 +219,26 @@ fn a_group_begins_again_as_a_whole_when_its_size_changes() {
     assert_eq!(created(&reconcile(&seen)).len(), 3);
 }
 
+#[test]
+fn a_group_that_loses_a_pod_begins_again_as_a_whole_once_all_were_there() {
+    let mut seen = training();
+    seen.terms.backend = Backend::Group;
+    seen.pods.remove(0);
+    let lost = seen.pods.pop().unwrap();
+    // Those that are there wait for it.
+    assert_eq!(created(&reconcile(&seen)), [(Role::Worker, 1, Some("n1"))]);
+    seen.whole = Some(1);
+    let begins_again = |seen: &Observed| match &reconcile(seen).actions[..] {
+        [Action::Replace { allocation, is_fault: false, .. }] => allocation.generation == 2,
+        other => panic!("{other:?}"),
+    };
+    assert!(begins_again(&seen));
+    seen.pods.push(PodSeen { is_deleting: true, ..lost.clone() });
+    assert!(begins_again(&seen), "it is on its way out");
+    seen.pods[1] = lost;
+    assert_eq!(reconcile(&seen).actions, [Action::Tell(News::Settled(2))]);
+}
+
 /// A cluster that does what it is told, late, and loses things.
 struct World {
     seen: Observed,
@@ -239,10 +260,20 @@ impl World {
         World { shown: seen.clone(), seen, names: BTreeSet::new(), engine: None }
     }
 
+    /// Nodes that answer; one of them always does.
+    fn answering(&mut self) -> Vec<&'static str> {
+        let lost = &mut self.seen.nodes.lost;
+        if lost.len() == NODES.len() {
+            lost.clear();
+        }
+        NODES.into_iter().filter(|node| !lost.contains(*node)).collect()
+    }
+
     fn want(&mut self, workers: u32, servers: u32, spread: u32) {
         let mut places = BTreeMap::new();
+        let nodes = self.answering();
         for slot in 0..if workers == 0 { 0 } else { workers + servers } {
-            *places.entry(NODES[((slot + spread) % 3) as usize].to_owned()).or_default() += 1;
+            *places.entry(nodes[(slot + spread) as usize % nodes.len()].to_owned()).or_default() += 1;
         }
         let known_end = self.seen.desired.as_ref().and_then(|desired| desired.known_end);
         self.seen.desired = Some(Desired { workers, servers, places, known_end, reason: String::new() });
@@ -283,11 +314,12 @@ impl World {
                     return true;
                 }
                 self.names.insert(name.clone());
-                let node = new.node.clone().unwrap_or_else(|| "n0".into());
+                let node = new.node.clone().unwrap_or_else(|| self.answering()[0].into());
                 let (life, generation, created_s) = (Life::Pending, new.generation, self.seen.now_s);
                 let new = pod(new.role, new.rank, &node);
                 self.seen.pods.push(PodSeen { name, life, generation, created_s, ..new });
             }
+            Action::Delete { pod: name, grace_s: 0, .. } => self.seen.pods.retain(|pod| pod.name != *name),
             Action::Delete { pod: name, .. } => {
                 let doomed = self.seen.pods.iter_mut().filter(|pod| pod.name == *name);
                 doomed.for_each(|pod| pod.is_deleting = true);
@@ -323,11 +355,19 @@ impl World {
     /// Time passes: pods start, and leave. A look sees all of it, or nothing.
     fn pass(&mut self, looks: bool) {
         self.seen.now_s += 1.0;
-        self.seen.pods.retain(|pod| !pod.is_deleting);
+        let lost = self.seen.nodes.lost.clone();
+        self.seen.pods.retain(|pod| !pod.is_deleting || lost.contains(&pod.node));
         for pod in &mut self.seen.pods {
-            if pod.life == Life::Pending {
+            if pod.life == Life::Pending && !lost.contains(&pod.node) {
                 pod.life = Life::Running { ready: true };
             }
+        }
+        let Allocation { generation, workers, .. } = self.seen.allocation;
+        let of_set =
+            |pod: &&PodSeen| pod.generation == generation && pod.role == Role::Worker && pod.is_ready();
+        let is_group = self.seen.terms.backend == Backend::Group;
+        if is_group && workers > 0 && self.seen.pods.iter().filter(of_set).count() == workers as usize {
+            self.seen.whole = Some(generation);
         }
         if looks {
             self.shown = self.seen.clone();
@@ -349,6 +389,8 @@ enum Fate {
     Kill { which: usize, code: i32 },
     Pass { lost: u64, looks: bool },
     Drain(usize),
+    Lose(usize),
+    Vanish(usize),
 }
 
 fn fates() -> impl Strategy<Value = Vec<Fate>> {
@@ -362,18 +404,31 @@ fn fates() -> impl Strategy<Value = Vec<Fate>> {
     let pass = (prop_oneof![3 => Just(0), 1 => any::<u64>()], any::<bool>())
         .prop_map(|(lost, looks)| Fate::Pass { lost, looks });
     let drain = (0..3_usize).prop_map(Fate::Drain);
-    prop::collection::vec(prop_oneof![2 => want, 2 => kill, 6 => pass, 1 => drain], 1..60)
+    let lose = (0..3_usize).prop_map(Fate::Lose);
+    let vanish = (0..8_usize).prop_map(Fate::Vanish);
+    let any = prop_oneof![2 => want, 2 => kill, 6 => pass, 1 => drain, 1 => lose, 1 => vanish];
+    prop::collection::vec(any, 1..60)
 }
 
 proptest! {
     /// From any state, with calls that are lost and looks that are behind, it gets where it should, and stays there.
     #[test]
-    fn it_converges_from_any_state(fates in fates(), workers in 1..6_u32, servers in 0..2_u32) {
+    fn it_converges_from_any_state(
+        fates in fates(),
+        workers in 1..6_u32,
+        servers in 0..2_u32,
+        is_group in any::<bool>(),
+    ) {
         let mut world = World::new();
+        if is_group {
+            world.seen.terms.backend = Backend::Group;
+            world.shown.terms.backend = Backend::Group;
+        }
+        let servers_of = |servers| if is_group { 0 } else { servers };
         world.seen.terms.failure.max_restarts = u32::MAX;
         for fate in fates {
             match fate {
-                Fate::Want { workers, servers, spread } => world.want(workers, servers, spread),
+                Fate::Want { workers, servers, spread } => world.want(workers, servers_of(servers), spread),
                 Fate::Kill { which, code } => {
                     let exit = Exit { code: Some(code), ..Exit::default() };
                     if let Some(pod) = world.seen.pods.get_mut(which) {
@@ -382,9 +437,14 @@ proptest! {
                 }
                 Fate::Pass { lost, looks } => { world.act(lost); world.pass(looks); }
                 Fate::Drain(node) => { world.seen.nodes.draining.insert(NODES[node].into()); }
+                Fate::Vanish(which) => {
+                    let mut place = 0..;
+                    world.seen.pods.retain(|_| place.next() != Some(which));
+                }
+                Fate::Lose(node) => { world.seen.nodes.lost.insert(NODES[node].into()); }
             }
         }
-        world.want(workers, servers, 1);
+        world.want(workers, servers_of(servers), 1);
         // Whatever failed before is long ago.
         world.seen.now_s += 400.0;
         world.seen.watched_since_s = world.seen.now_s;
@@ -400,7 +460,7 @@ proptest! {
             prop_assert_eq!(world.on(node), desired.places.get(node).copied().unwrap_or(0));
         }
         let leads = world.seen.pods.iter().filter(|pod| pod.role == Role::Coordinator);
-        prop_assert_eq!(leads.count(), 1);
+        prop_assert_eq!(leads.count(), usize::from(!is_group));
     }
 
     /// Without news nothing is created twice, however often it is asked.

@@ -75,6 +75,7 @@ fn a_queue_bounds_its_jobs_and_is_for_its_namespaces() {
 }
 
 #[test]
+#[ignore = "among those of many minutes"]
 fn an_operator_that_lost_all_but_the_api_leaves_what_trains_where_it_is() {
     on_server(async |kubeconfig| {
         let mut bench = bench(kubeconfig, &["--policy", "fair"]).await;
@@ -112,10 +113,16 @@ fn an_operator_that_lost_all_but_the_api_leaves_what_trains_where_it_is() {
         let digest = undisturbed(bench.folder.path(), &job);
         assert_eq!(status["training"]["digest"], digest.as_str(), "{status}");
         assert_eq!(status["allocation"]["generation"], 1, "{status}");
+        // What was found was decided by no policy; the rest is as the policy decides it again.
+        let mut replay = std::process::Command::new(bellwether());
+        let replay = replay.arg("simulate").arg("--replay").arg(bench.operator.state().join("ledger.jsonl"));
+        let replay = replay.output().unwrap();
+        assert!(replay.status.success(), "{}", String::from_utf8_lossy(&replay.stdout));
     });
 }
 
 #[test]
+#[ignore = "among those of many minutes"]
 fn a_profile_tells_the_speed_and_the_memory_of_a_job_before_it_runs() {
     on_server(async |kubeconfig| {
         let bench = bench(kubeconfig, &["--policy", "fair"]).await;
@@ -146,6 +153,7 @@ fn a_profile_tells_the_speed_and_the_memory_of_a_job_before_it_runs() {
 }
 
 #[test]
+#[ignore = "among those of many minutes"]
 fn of_two_operators_one_works_and_one_that_stood_still_writes_nothing_more() {
     on_server(async |kubeconfig| {
         let mut bench = bench(kubeconfig, &["--policy", "fair"]).await;
@@ -184,6 +192,7 @@ fn of_two_operators_one_works_and_one_that_stood_still_writes_nothing_more() {
 }
 
 #[test]
+#[ignore = "among those of many minutes"]
 fn an_asynchronous_job_has_its_servers_in_pods() {
     on_server(async |kubeconfig| {
         let bench = bench(kubeconfig, &["--policy", "fair"]).await;

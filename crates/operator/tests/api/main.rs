@@ -8,6 +8,7 @@ mod support;
 mod client;
 mod cluster;
 mod faults;
+mod plan;
 mod scripts;
 mod train;
 

@@ -21,6 +21,7 @@ async fn cordon(client: &Client, node: &str, on: bool) {
 }
 
 #[test]
+#[ignore = "among those of many minutes"]
 fn a_job_trains_to_its_end_with_the_bits_of_an_undisturbed_run() {
     on_server(async |kubeconfig| {
         let bench = bench(kubeconfig, &["--policy", "fair"]).await;

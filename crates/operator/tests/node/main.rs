@@ -4,12 +4,15 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test that fails says where")]
 
+mod scripts;
 #[path = "../support/mod.rs"]
 mod support;
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use bellwether_testkit::Random;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
@@ -24,6 +27,9 @@ const IMAGE: &str = "BELLWETHER_TEST_KUBERNETES_IMAGE";
 
 /// An address of this machine that pods reach.
 const ADDRESS: &str = "10.123.0.1";
+
+/// How often the operator is killed.
+const KILLS: u32 = 20;
 
 struct Bench {
     client: Client,
@@ -51,12 +57,16 @@ async fn bench(kubeconfig: &Path, image: &str) -> Bench {
     Bench { client, operator, folder }
 }
 
+/// One operator looks after all jobs of a cluster: tests wait for each other.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
 /// Runs a test where there is a node.
 fn on_node(test: impl AsyncFnOnce(PathBuf, String)) {
     let (Some(kubeconfig), Ok(image)) = (support::kubeconfig(), std::env::var(IMAGE)) else {
         eprintln!("skipped: {IMAGE} names no image; `cargo xtask kubernetes --all test` starts a node");
         return;
     };
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(test(kubeconfig, image));
 }
@@ -111,10 +121,13 @@ fn a_job_is_resized_and_struck_on_a_real_node_and_its_bits_stay() {
         bench.operator.until_members(&run, 4).await;
         let after = kill(&bench, &jobs, &run, "coordinator").await;
         eprintln!("the coordinator's pod was killed: the next step after {:.2} s", after.as_secs_f64());
-        for pause_ms in [100, 700, 1900, 400, 3100] {
+        let mut random = Random::new(7);
+        for _ in 0..KILLS {
             bench.operator.kill();
             bench.operator.start_again();
-            tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+            // Less than an operator takes to begin, and more than that.
+            let pause_s = random.between(0.05, 2.0);
+            tokio::time::sleep(Duration::from_secs_f64(pause_s)).await;
         }
         jobs.scale("digits", 1).await;
         bench.operator.until_members(&run, 1).await;

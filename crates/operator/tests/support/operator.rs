@@ -68,7 +68,7 @@ impl Operator {
         command.arg("--command").arg(bellwether());
         command.arg(format!("--listen={}:{}", self.address, self.listen));
         command.arg(format!("--listen-metrics=127.0.0.1:{}", self.metrics));
-        command.arg(format!("--url=http://{}:{}", self.address, self.listen));
+        command.arg(format!("--url={}", self.url()));
         command.args(&self.arguments).env("KUBECONFIG", &self.kubeconfig);
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         self.child = Some(command.spawn().unwrap());
@@ -134,6 +134,11 @@ impl Operator {
         let said =
             String::from_utf8_lossy(&audit.stdout).into_owned() + &String::from_utf8_lossy(&audit.stderr);
         assert!(audit.status.success(), "{said}");
+    }
+
+    /// Where pods reach it.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}:{}", self.address, self.listen)
     }
 
     /// The port of its metrics.

@@ -46,6 +46,10 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
             }
         }
         held.retain(|(_, allocation)| !allocation.is_empty());
+        if held.is_empty() {
+            self.commit()?;
+            return Ok(refused);
+        }
         let allocate = |(job, allocation): &(_, Allocation)| Action::Allocate {
             job: *job,
             allocation: allocation.clone(),

@@ -1,7 +1,7 @@
 //! Whether a fresh policy decides what the daemon's decided, moment by moment.
 
 use bellwether_core::cluster::JobId;
-use bellwether_core::policy::{Action, Decision, Policy, PolicyInput};
+use bellwether_core::policy::{Action, Decision, Policy, PolicyInput, Rule};
 use bellwether_sched::drive::ask;
 use bellwether_sched::registry::Registry;
 
@@ -59,8 +59,11 @@ impl Compared {
             self.skipped += 1;
             return;
         }
-        self.all += 1;
         let answer = self.answer.take();
+        if is_found(decision, answer.as_ref()) {
+            return;
+        }
+        self.all += 1;
         if answer.as_ref().is_some_and(|answer| is_same(answer, decision)) {
             self.same += 1;
         } else if self.first.is_none() {
@@ -99,6 +102,13 @@ impl Compared {
 /// Whether the policy that decides began before the ledger was compacted.
 fn began_before(recorded: &Recorded) -> bool {
     recorded.compacted.as_ref().is_some_and(|compacted| compacted.policies == recorded.state.policies)
+}
+
+/// Whether jobs trained already when the ledger began, so that no policy decided this. A built-in policy has a rule
+/// that has a name.
+fn is_found(recorded: &Decision, answer: Option<&Decision>) -> bool {
+    let has_name = |decision: &Decision| decision.reason.rule != Rule::Custom;
+    !has_name(recorded) && answer.is_some_and(has_name)
 }
 
 /// What was expected of an action is written down beside a decision, not as a part of it.

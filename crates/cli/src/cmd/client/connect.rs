@@ -8,8 +8,8 @@ use bellwether_core::InputError;
 use bellwether_serve::daemon::socket_file;
 
 use super::args::DaemonArguments;
-use super::kubernetes;
 use crate::failure::Failure;
+use crate::kubernetes;
 use crate::printer::Printer;
 use crate::runs::StateDir;
 

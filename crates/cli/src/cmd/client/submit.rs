@@ -5,7 +5,6 @@ use std::process::ExitCode;
 
 use bellwether_client::{Client, ClientError};
 use bellwether_core::deadline::Deadline;
-use bellwether_core::declared::script_of;
 use bellwether_core::job::{CheckedJob, SyncPolicy, WorkerRange};
 use bellwether_core::{InputError, ParseError};
 use bellwether_render::json_line;
@@ -164,30 +163,12 @@ pub(crate) fn submit(arguments: &SubmitArguments, printer: &Printer) -> Result<E
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads a job. The paths of one for Kubernetes are those of its pods, so they stay as they are, and are refused there
-/// where they are relative.
+/// Reads a job.
 fn open(path: &Path, arguments: &SubmitArguments) -> Result<Opened, Failure> {
     if !arguments.daemon.kubernetes {
         return job::open(path, &arguments.script, &arguments.set, Purpose::Declare);
     }
-    let place = path.display().to_string();
-    let is_script = path.extension().is_some_and(|extension| extension == "py");
-    let text = if is_script {
-        String::new()
-    } else {
-        std::fs::read_to_string(path).map_err(|error| {
-            InputError::new(&place, format!("the job file cannot be read: {error}"))
-                .hint("`bellwether submit JOB.toml --kubernetes` takes the path of a job file")
-        })?
-    };
-    if is_script || script_of(&text).is_some() {
-        let error =
-            InputError::new(place, "a script trains in pods of its own image, and cannot be sent there");
-        let hint = "write an `ElasticJob` with `spec.rendezvous.backend: torchrun` and a pod template with its command";
-        return Err(error.hint(hint).into());
-    }
-    let job = bellwether_core::parse::job(&text, &place, &arguments.set)?;
-    Ok(Opened { job, trained: None, lead: None })
+    Ok(Opened { job: job::for_pods(path, &arguments.set)?, trained: None, lead: None })
 }
 
 /// Shows the objects that would be created, for `kubectl create -f -`.
@@ -197,9 +178,10 @@ fn manifests(
     deadline_s: Option<f64>,
     printer: &Printer,
 ) -> Result<ExitCode, Failure> {
+    let known = arguments.profile.as_deref().map(|path| known::read(path, arguments)).transpose()?;
     let daemon = connect::find(&arguments.daemon, printer)?;
     for (path, opened) in jobs {
-        let submission = submission(&opened.job, arguments, deadline_s, None, None)?;
+        let submission = submission(&opened.job, arguments, deadline_s, known.as_ref(), None)?;
         let manifest = daemon.manifest(&submission).map_err(|error| refused(path, error))?;
         printer.out(format_args!("{manifest:#}"));
     }

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use bellwether_answers::fit;
-use bellwether_answers::predict::read_profile;
 use bellwether_core::InputError;
 use bellwether_core::fitted::FittedFile;
 use bellwether_core::job::{CheckedJob, Job};
@@ -12,10 +11,8 @@ use bellwether_core::profile::Profile;
 
 use super::SubmitArguments;
 use crate::failure::Failure;
+use crate::files;
 use crate::runs::RunDir;
-
-/// Durations that a profile is sent with: its text stays below half of the longest request.
-const PROFILE_VALUES: usize = 20_000;
 
 /// What `--profile` names.
 pub(super) enum Known {
@@ -31,7 +28,7 @@ pub(super) fn read(path: &Path, arguments: &SubmitArguments) -> Result<Known, Fa
     }
     let ends_with_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
     if ends_with_json || path.is_file() {
-        return Ok(Known::Profile(Box::new(short(read_profile(path)?))));
+        return Ok(Known::Profile(Box::new(files::profile_to_send(path)?)));
     }
     Ok(Known::Run(fit::find_run(path, arguments.daemon.state.state_dir.as_deref())?))
 }
@@ -69,12 +66,4 @@ fn fitted(file: &FittedFile, place: &str, job: &Job) -> Result<Vec<ProfiledRate>
         ))
     })?;
     fit::rates_of_kind(kind, job)
-}
-
-/// The profile with as many of its steps as a request may carry.
-fn short(mut profile: Profile) -> Profile {
-    let values = profile.operations.len().max(1) * profile.steps.len();
-    let one_in = values.div_ceil(PROFILE_VALUES);
-    profile.steps = profile.steps.into_iter().step_by(one_in.max(1)).collect();
-    profile
 }

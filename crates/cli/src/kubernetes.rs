@@ -28,7 +28,7 @@ struct Helper {
 }
 
 /// Where the jobs of this namespace are answered for. All questions of a command go to one program.
-pub(super) fn endpoint(namespace: Option<&str>) -> Result<Endpoint, InputError> {
+pub(crate) fn endpoint(namespace: Option<&str>) -> Result<Endpoint, InputError> {
     let mut helper = HELPER.lock().unwrap_or_else(PoisonError::into_inner);
     let socket = match &*helper {
         Some(helper) => helper.socket.clone(),
@@ -38,7 +38,7 @@ pub(super) fn endpoint(namespace: Option<&str>) -> Result<Endpoint, InputError> 
 }
 
 /// Whether jobs of a cluster are asked for.
-pub(super) fn is_asked() -> bool {
+pub(crate) fn is_asked() -> bool {
     HELPER.lock().unwrap_or_else(PoisonError::into_inner).is_some()
 }
 
