@@ -41,7 +41,7 @@ fn a_job_is_resized_and_struck_and_its_bits_stay() {
         let mut bench = bench(kubeconfig, &["--policy", "fair"]).await;
         namespace(&bench.client, "train-struck").await;
         let jobs = Jobs::of(&bench.client, "train-struck");
-        let job = digits(120_000);
+        let job = digits(50_000);
         let elastic = json!({"minReplicas": 1, "maxReplicas": 4, "policy": "Manual", "replicas": 2,
             "scaleDownGraceSeconds": 10});
         jobs.create("digits", json!({"job": job, "elastic": elastic})).await;

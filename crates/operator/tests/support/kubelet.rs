@@ -130,12 +130,40 @@ fn now() -> String {
     Timestamp::now().to_string()
 }
 
-/// Whole groups: a program in a pod has children.
+/// The whole group of a pod's program. What is killed dies as in a container, with its children in groups of their own.
 fn signal(process: Option<u32>, name: &str) -> bool {
     let Some(process) = process else { return false };
-    let mut kill = std::process::Command::new("kill");
-    kill.args([format!("-{name}"), "--".into(), format!("-{process}")]).stderr(Stdio::null());
-    kill.status().is_ok_and(|status| status.success())
+    let children = if name == "KILL" { descendants(process) } else { Vec::new() };
+    let send = |to: String| {
+        let mut kill = std::process::Command::new("kill");
+        kill.args([format!("-{name}"), "--".into(), to]).stderr(Stdio::null());
+        kill.status().is_ok_and(|status| status.success())
+    };
+    let is_sent = send(format!("-{process}"));
+    for child in children {
+        send(child.to_string());
+    }
+    is_sent
+}
+
+/// Processes that this one has started, and those that they have.
+fn descendants(process: u32) -> Vec<u32> {
+    let parent = |pid: u32| {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The program's name, in brackets, may hold blanks.
+        text.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse::<u32>().ok()
+    };
+    let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let all = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let parents: Vec<(u32, u32)> = all.filter_map(|pid| Some((pid, parent(pid)?))).collect();
+    let mut found = vec![process];
+    let mut looked = 0;
+    while looked < found.len() {
+        let of = found[looked];
+        found.extend(parents.iter().filter(|(_, parent)| *parent == of).map(|(pid, _)| *pid));
+        looked += 1;
+    }
+    found.split_off(1)
 }
 
 async fn heartbeats(client: Client, node: String, alive: Arc<AtomicBool>) {
