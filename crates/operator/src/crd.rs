@@ -33,10 +33,10 @@ pub(crate) use backend::pattern;
 pub use backend::{Backend, Hints, Rendezvous, Throughput, Work};
 pub use check::{Checked, check, read};
 pub use fault::FieldError;
-pub use fixed::{check_update, fixed};
+pub use fixed::{check_update, digest, fixed};
 pub use job::{
-    Action, Checkpoint, Elastic, ElasticJob, ElasticJobSpec, FailurePolicy, FailureRule, PodRole, Policy,
-    ProfileRef, SecretRef, Worker,
+    Action, Checkpoint, Elastic, ElasticJob, ElasticJobSpec, FailurePolicy, FailureRule, PROFILE_KEY,
+    PodRole, Policy, ProfileRef, SecretRef, Worker,
 };
 pub use queue::{Queue, QueueFault, QueueSpec, QueueStatus, file, queue_of};
 pub use rules::{RULES, Rule};

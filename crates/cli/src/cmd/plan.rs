@@ -83,14 +83,14 @@ pub(crate) fn plan(arguments: &PlanArguments, printer: &Printer) -> Result<ExitC
         files::write_whole(path, plot::svg(&found)?.as_bytes())?;
     }
     let Some(chosen) = found.chosen() else {
-        if arguments.export.export.is_none() {
+        if arguments.export.wanted().is_none() {
             printer.out(show::render(&found, arguments.format));
         }
         return Err(Failure::No(show::refusal(&found)));
     };
-    match arguments.export.export {
-        Some(kubernetes::Target::Kubernetes) => {
-            let manifest = kubernetes::manifest(arguments, &found, chosen)?;
+    match arguments.export.wanted() {
+        Some((kubernetes::Target::Kubernetes, job)) => {
+            let manifest = kubernetes::manifest(arguments, job, &found, chosen)?;
             printer.note(&found.reason);
             printer.out(format_args!("{manifest:#}"));
         }

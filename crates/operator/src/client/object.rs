@@ -9,23 +9,16 @@ use bellwether_core::profile::Profile;
 use bellwether_serve::api::body::{Limits, Submit};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ObjectMeta;
-use ring::digest::{SHA256, digest};
 use serde_json::{Map, Value, json};
 
 use super::failure::Failure;
-use crate::crd::{self, Elastic, ElasticJob, ElasticJobSpec, Policy, ProfileRef};
+use crate::crd::{self, Elastic, ElasticJob, ElasticJobSpec, PROFILE_KEY, Policy, ProfileRef};
 
 /// The client's own word for a submission, as an annotation: sent twice, it is accepted once.
 const KEY: &str = "train.bellwether.dev/submission";
 
 /// Most letters of an object's name, as its schema has it.
 const NAME_MAX: usize = 52;
-
-/// The key that holds a profile in its ConfigMap.
-const PROFILE: &str = "profile.json";
-
-/// Bytes of a profile's digest in the name of its ConfigMap.
-const DIGEST_BYTES: usize = 6;
 
 /// An object that is to be created.
 #[derive(Debug)]
@@ -63,7 +56,7 @@ impl Wanted {
         let named = profile.as_ref().and_then(|profile| profile.metadata.name.clone());
         let spec = ElasticJobSpec {
             job: Some(file(&job)),
-            profile_ref: named.map(|name| ProfileRef { name, key: PROFILE.to_owned() }),
+            profile_ref: named.map(|name| ProfileRef { name, key: PROFILE_KEY.to_owned() }),
             elastic: Elastic {
                 min_replicas: Some(workers.min),
                 max_replicas: Some(workers.max),
@@ -112,14 +105,12 @@ impl Wanted {
 /// A profile as an object of the cluster. Its name follows from what it says, so that jobs share it and one that is
 /// sent twice is there once.
 fn stored(profile: &Profile, namespace: &str) -> Result<ConfigMap, Failure> {
-    let text =
-        serde_json::to_string(profile).map_err(|error| Failure::invalid("profile", error.to_string()))?;
-    let said = digest(&SHA256, text.as_bytes());
-    let word: String = said.as_ref().iter().take(DIGEST_BYTES).map(|byte| format!("{byte:02x}")).collect();
-    let name = format!("bellwether-profile-{word}");
+    let said =
+        serde_json::to_value(profile).map_err(|error| Failure::invalid("profile", error.to_string()))?;
+    let name = format!("bellwether-profile-{}", crd::digest(&said));
     let metadata =
         ObjectMeta { name: Some(name), namespace: Some(namespace.to_owned()), ..ObjectMeta::default() };
-    let data = Some(BTreeMap::from([(PROFILE.to_owned(), text)]));
+    let data = Some(BTreeMap::from([(PROFILE_KEY.to_owned(), said.to_string())]));
     Ok(ConfigMap { metadata, data, immutable: Some(true), ..ConfigMap::default() })
 }
 

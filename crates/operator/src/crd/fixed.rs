@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use bellwether_runtime::state::hex;
 use serde_json::Value;
 
 use super::{ElasticJob, ElasticJobSpec, FieldError};
@@ -95,15 +96,12 @@ pub fn check_update(old: &ElasticJob, new: &ElasticJob) -> Result<(), Vec<FieldE
     if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
 
-fn digest(value: &Value) -> String {
+/// A word that follows from what a value says, whatever the order of its keys.
+pub fn digest(value: &Value) -> String {
     let mut text = String::new();
     canonical(value, &mut text);
     let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
-    let hex = digest.as_ref().iter().fold(String::new(), |mut hex, byte| {
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    });
-    hex[..DIGEST_LETTERS].to_owned()
+    hex(digest.as_ref())[..DIGEST_LETTERS].to_owned()
 }
 
 /// JSON with sorted keys: the order of keys is the server's.

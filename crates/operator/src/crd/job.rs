@@ -377,8 +377,11 @@ pub struct ProfileRef {
     pub key: String,
 }
 
+/// The key of a ConfigMap that holds a profile, unless another one is named.
+pub const PROFILE_KEY: &str = "profile.json";
+
 fn profile_key() -> String {
-    "profile.json".to_owned()
+    PROFILE_KEY.to_owned()
 }
 
 /// When a job has failed.

@@ -195,6 +195,16 @@ async fn ended(script: &Script, jobs: &Jobs, patience_s: u64) {
     eprintln!("restarts: {}", status["restarts"]);
 }
 
+/// Starts a script on two processes, and waits until the engine has learnt how fast these are.
+async fn two_train(bench: &Bench, jobs: &Jobs, job: Value) -> Set {
+    jobs.create("script", job).await;
+    let two = measured(jobs, 2, 0).await;
+    assert_eq!(two.begun, 1);
+    eprintln!("{:.0} samples/s of 2", two.samples_per_s);
+    learnt(bench, 2).await;
+    two
+}
+
 #[test]
 fn a_script_of_pytorch_is_resized_and_struck_on_a_real_node_and_does_all_its_steps() {
     on_node(async |kubeconfig, image| {
@@ -205,11 +215,7 @@ fn a_script_of_pytorch_is_resized_and_struck_on_a_real_node_and_does_all_its_ste
         let jobs = Jobs::of(&bench.client, "node-ddp");
         let elastic = json!({"minReplicas": 1, "maxReplicas": 4, "policy": "Manual", "replicas": 2,
             "scaleDownGraceSeconds": 5});
-        jobs.create("script", script.job("torchrun", &elastic, "400m")).await;
-        let two = measured(&jobs, 2, 0).await;
-        assert_eq!(two.begun, 1);
-        eprintln!("{:.0} samples/s of 2", two.samples_per_s);
-        learnt(&bench, 2).await;
+        let two = two_train(&bench, &jobs, script.job("torchrun", &elastic, "400m")).await;
         jobs.scale("script", 4).await;
         let four = measured(&jobs, 4, two.generation).await;
         compare(&bench, "2", 4, &four);
@@ -242,11 +248,7 @@ fn a_script_of_tensorflow_is_resized_on_a_real_node_and_does_all_its_steps() {
         let jobs = Jobs::of(&bench.client, "node-mirrored");
         let elastic = json!({"minReplicas": 1, "maxReplicas": 2, "policy": "Manual", "replicas": 2,
             "scaleDownGraceSeconds": 5});
-        jobs.create("script", script.job("tensorflow", &elastic, "800m")).await;
-        let two = measured(&jobs, 2, 0).await;
-        assert_eq!(two.begun, 1);
-        eprintln!("{:.0} samples/s of 2", two.samples_per_s);
-        learnt(&bench, 2).await;
+        let two = two_train(&bench, &jobs, script.job("tensorflow", &elastic, "800m")).await;
         jobs.scale("script", 1).await;
         let one = measured(&jobs, 1, two.generation).await;
         assert!(one.begun > 1, "it went on from its checkpoint");

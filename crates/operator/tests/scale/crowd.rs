@@ -2,6 +2,7 @@
 //! says. What they train is reported to the operator as a script's pods do.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -10,10 +11,8 @@ use bellwether_operator::crd::ElasticJob;
 use bellwether_operator::exchange::{self, Client as Teller, Report};
 use bellwether_operator::labels;
 use futures::StreamExt;
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, Pod, Secret};
-use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::api::Api;
 use kube::runtime::reflector::{self, Store};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch};
@@ -21,6 +20,8 @@ use kube::{Client, ResourceExt};
 use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
+
+use crate::support::played;
 
 /// Time between two signs of life of a node: the server takes one for lost after twice as long.
 const HEARTBEAT: Duration = Duration::from_secs(20);
@@ -80,7 +81,6 @@ struct Played {
 /// What the pods of a job have trained.
 struct Set {
     generation: u64,
-    since: Instant,
     samples: f64,
     told: Instant,
     teller: Arc<Teller>,
@@ -160,42 +160,11 @@ impl Drop for Crowd {
     }
 }
 
-fn now() -> String {
-    Timestamp::now().to_string()
-}
-
-fn api(client: &Client, pod: &Pod) -> Api<Pod> {
-    Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default())
-}
-
 impl Shared {
     async fn add_node(&self, name: &str) {
-        let nodes: Api<Node> = Api::all(self.client.clone());
-        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name,
-            "labels": {"kubernetes.io/hostname": name}}});
-        let node: Node = serde_json::from_value(node).unwrap();
-        let _ = nodes.create(&PostParams::default(), &node).await;
-        let resources = json!({"cpu": self.slots.to_string(), "memory": "64Gi", "pods": "110"});
-        let ready = json!([{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "",
-            "lastHeartbeatTime": now(), "lastTransitionTime": now()}]);
-        let status =
-            json!({"status": {"capacity": resources, "allocatable": resources, "conditions": ready}});
-        nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+        played::register(&self.client, name, self.slots).await;
         self.nodes.lock().unwrap().insert(name.to_owned(), true);
-        self.renew(name).await;
-    }
-
-    /// A sign of life.
-    async fn renew(&self, name: &str) {
-        let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-node-lease");
-        let time = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
-        let spec = json!({"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": time});
-        let renewed = leases.patch(name, &PatchParams::default(), &Patch::Merge(json!({"spec": spec}))).await;
-        if renewed.is_err() {
-            let lease = json!({"metadata": {"name": name}, "spec": spec});
-            let lease: Lease = serde_json::from_value(lease).unwrap();
-            let _ = leases.create(&PostParams::default(), &lease).await;
-        }
+        played::renew(&self.client, name).await;
     }
 
     /// One node after another, all of them in a period.
@@ -205,7 +174,7 @@ impl Shared {
             times.tick().await;
             if self.nodes.lock().unwrap()[name] {
                 let (shared, name) = (Arc::clone(&self), name.clone());
-                tokio::spawn(async move { shared.renew(&name).await });
+                tokio::spawn(async move { played::renew(&shared.client, &name).await });
             }
         }
     }
@@ -277,33 +246,34 @@ impl Shared {
         self.broken.lock().unwrap().push(what);
     }
 
+    /// Writes how far a pod is, as often as it takes: one that was not heard would never train, or never end.
     async fn say(&self, pod: &Pod, phase: &str) {
         let [.., high, middle, low] = self.addresses.fetch_add(1, Ordering::Relaxed).to_be_bytes();
-        let (runs, name) =
-            (phase == "Running", pod.spec.as_ref().map(|spec| spec.containers[0].name.clone()));
-        let state = match runs {
-            true => json!({"running": {"startedAt": now()}}),
-            false => json!({"running": null,
-                "terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": now()}}),
+        let (address, state) = match phase == "Running" {
+            true => {
+                (Some(Ipv4Addr::new(10, high, middle, low)), json!({"running": {"startedAt": played::now()}}))
+            }
+            false => (
+                None,
+                json!({"running": null,
+                "terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": played::now()}}),
+            ),
         };
-        let mut status = json!({"phase": phase,
-            "conditions": [{"type": "Ready", "status": if runs { "True" } else { "False" }}],
-            "containerStatuses": [{"name": name, "image": "", "imageID": "", "restartCount": 0, "ready": runs,
-                "state": state}]});
-        if runs {
-            status["podIP"] = format!("10.{high}.{middle}.{low}").into();
+        let status = played::status(pod, phase, address, &state);
+        loop {
+            let call = self.calls.acquire().await;
+            if played::write(&self.client, pod, &status).await {
+                return;
+            }
+            drop(call);
+            sleep(END).await;
         }
-        let _call = self.calls.acquire().await;
-        let status = Patch::Merge(json!({ "status": status }));
-        let _ = api(&self.client, pod).patch_status(&pod.name_any(), &PatchParams::default(), &status).await;
     }
 
     async fn remove(&self, pod: &Pod) {
         sleep(END).await;
         let _call = self.calls.acquire().await;
-        let preconditions = Preconditions { uid: pod.uid(), resource_version: None };
-        let at_once = DeleteParams::default().grace_period(0).preconditions(preconditions);
-        let _ = api(&self.client, pod).delete(&pod.name_any(), &at_once).await;
+        played::remove(&self.client, pod).await;
     }
 
     async fn train(self: Arc<Shared>) {
@@ -352,14 +322,14 @@ impl Shared {
         let mut sets = self.sets.lock().unwrap();
         let set = sets.entry(uid.to_owned()).or_insert_with(|| Set {
             generation: 0,
-            since: Instant::now(),
             samples: 0.0,
             told: Instant::now(),
             teller: self.teller(uid, first),
             is_over: false,
         });
         if set.generation != generation {
-            (set.generation, set.since, set.told) = (generation, Instant::now(), Instant::now());
+            // It goes on from what was trained, and ends again where an earlier set was taken away at its end.
+            (set.generation, set.told, set.is_over) = (generation, Instant::now(), false);
             set.teller = self.teller(uid, first);
             return;
         }

@@ -11,6 +11,7 @@ mod crowd;
 mod policies;
 mod use_of_processors;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -80,9 +81,9 @@ async fn ended(jobs: &Jobs) -> usize {
 }
 
 /// How often the ledger says of a run that it ended.
-fn ends(operator: &Operator) -> std::collections::BTreeMap<String, u32> {
+fn ends(operator: &Operator) -> BTreeMap<String, u32> {
     let text = std::fs::read_to_string(operator.state().join("ledger.jsonl")).unwrap();
-    let mut ends = std::collections::BTreeMap::new();
+    let mut ends = BTreeMap::new();
     for line in text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()) {
         if line["entry"] == "ended" {
             *ends.entry(line["job"].to_string()).or_insert(0) += 1;
@@ -101,7 +102,7 @@ async fn storm(jobs: &Jobs, round: u32) {
     futures::future::join_all(scale).await;
 }
 
-/// The largest share of a job's limits, and what the crowd saw, must be lawful throughout.
+/// Waits until all jobs have ended, while the cluster stays lawful. Says how many slots the queue's jobs held at most.
 async fn until_all_ended(jobs: &Jobs, crowd: &Crowd, patience: Duration) -> u32 {
     let until = Instant::now() + patience;
     let mut most = 0;
@@ -157,18 +158,17 @@ fn a_thousand_nodes_and_hundreds_of_jobs() {
         let create = async |number| drop(jobs.create(&format!("job-{number:03}"), job(number)).await);
         futures::future::join_all((0..JOBS).map(create)).await;
         let calm = Duration::from_secs(20);
-        let (storms, busy) = tokio::join!(
+        let ((), busy) = tokio::join!(
             async {
                 for round in 0..3 {
                     tokio::time::sleep(calm).await;
                     storm(&jobs, round).await;
                 }
-                // 5 %, and no two of one rack.
+                // 5 %.
                 crowd.lose((0..NODES).step_by(20));
             },
             until_all_ended(&jobs, &crowd, Duration::from_secs(900)),
         );
-        let () = storms;
         let took_s = begun.elapsed().as_secs_f64();
         let all = jobs.api.list(&ListParams::default()).await.unwrap().items;
         let wrong: Vec<String> =

@@ -8,10 +8,8 @@ const TICKS: f64 = 100.0;
 
 /// Processor time of a process, in seconds.
 pub(crate) fn seconds(pid: u32) -> f64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The program's name, in brackets, may hold blanks.
-    let Some((_, fields)) = text.rsplit_once(')') else { return 0.0 };
-    let ticks = fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<f64>().ok());
+    let fields = crate::support::stat(pid).unwrap_or_default();
+    let ticks = fields.iter().skip(11).take(2).filter_map(|field| field.parse::<f64>().ok());
     ticks.sum::<f64>() / TICKS
 }
 

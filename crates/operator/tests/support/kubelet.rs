@@ -13,15 +13,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::StreamExt;
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, Pod, Secret};
-use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::api::Api;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
+
+use super::played;
 
 /// Time between two signs of life.
 const HEARTBEAT: Duration = Duration::from_secs(2);
@@ -69,24 +69,9 @@ impl Kubelet {
 
     /// Adds a node with this many processors.
     pub(crate) async fn add_node(&mut self, name: &str, processors: u32) {
-        let nodes: Api<Node> = Api::all(self.shared.client.clone());
-        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name,
-            "labels": {"kubernetes.io/hostname": name}}, "spec": {}});
-        let node: Node = serde_json::from_value(node).unwrap();
-        match nodes.create(&PostParams::default(), &node).await {
-            Err(kube::Error::Api(status)) if status.code == 409 => {}
-            other => drop(other.unwrap()),
-        }
+        played::register(&self.shared.client, name, processors).await;
         let alive = Arc::new(AtomicBool::new(true));
         self.shared.nodes.lock().unwrap().insert(name.to_owned(), Arc::clone(&alive));
-        let resources = json!({"cpu": processors.to_string(), "memory": "64Gi", "pods": "110"});
-        let status = json!({"status": {
-            "capacity": resources, "allocatable": resources,
-            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
-            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "",
-                "lastHeartbeatTime": now(), "lastTransitionTime": now()}],
-        }});
-        nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
         self.tasks.push(tokio::spawn(heartbeats(self.shared.client.clone(), name.to_owned(), alive)));
     }
 
@@ -126,10 +111,6 @@ impl Drop for Kubelet {
     }
 }
 
-fn now() -> String {
-    Timestamp::now().to_string()
-}
-
 /// The whole group of a pod's program. What is killed dies as in a container, with its children in groups of their own.
 fn signal(process: Option<u32>, name: &str) -> bool {
     let Some(process) = process else { return false };
@@ -148,11 +129,7 @@ fn signal(process: Option<u32>, name: &str) -> bool {
 
 /// Processes that this one has started, and those that they have.
 fn descendants(process: u32) -> Vec<u32> {
-    let parent = |pid: u32| {
-        let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The program's name, in brackets, may hold blanks.
-        text.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse::<u32>().ok()
-    };
+    let parent = |pid: u32| super::stat(pid)?.get(1)?.parse::<u32>().ok();
     let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let all = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let parents: Vec<(u32, u32)> = all.filter_map(|pid| Some((pid, parent(pid)?))).collect();
@@ -167,24 +144,12 @@ fn descendants(process: u32) -> Vec<u32> {
 }
 
 async fn heartbeats(client: Client, node: String, alive: Arc<AtomicBool>) {
-    let leases: Api<Lease> = Api::namespaced(client, "kube-node-lease");
-    let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": node},
-        "spec": {"holderIdentity": node, "leaseDurationSeconds": 40}});
-    let lease: Lease = serde_json::from_value(lease).unwrap();
-    let _ = leases.create(&PostParams::default(), &lease).await;
     loop {
         if alive.load(Ordering::Relaxed) {
-            let renewed = json!({"spec": {"renewTime": micro(&now())}});
-            let _ = leases.patch(&node, &PatchParams::default(), &Patch::Merge(&renewed)).await;
+            played::renew(&client, &node).await;
         }
         sleep(HEARTBEAT).await;
     }
-}
-
-/// With six digits of a second, as Kubernetes wants it.
-fn micro(time: &str) -> String {
-    let time: Timestamp = time.parse().unwrap();
-    time.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
 }
 
 impl Shared {
@@ -226,7 +191,7 @@ impl Shared {
         let shared = Arc::clone(&self);
         tokio::spawn(async move {
             if is_leaving || is_over {
-                shared.remove(&pod).await;
+                played::remove(&shared.client, &pod).await;
             } else {
                 shared.play(pod, left).await;
             }
@@ -249,7 +214,8 @@ impl Shared {
                 if let Some(running) = self.pods.lock().unwrap().get_mut(&pod.uid().unwrap_or_default()) {
                     running.process = id;
                 }
-                self.say(&pod, "Running", Some(address), &json!({"running": {"startedAt": now()}})).await;
+                self.say(&pod, "Running", Some(address), &json!({"running": {"startedAt": played::now()}}))
+                    .await;
                 let status = tokio::select! {
                     status = &mut ended => status,
                     grace_s = &mut left => {
@@ -267,7 +233,7 @@ impl Shared {
                 let message = std::fs::read_to_string(folder.join("termination-log")).unwrap_or_default();
                 let code = status.ok().and_then(Result::ok).and_then(|status| status.code()).unwrap_or(137);
                 let reason = if code == 0 { "Completed" } else { "Error" };
-                json!({"terminated": {"exitCode": code, "reason": reason, "message": message, "finishedAt": now()}})
+                json!({"terminated": {"exitCode": code, "reason": reason, "message": message, "finishedAt": played::now()}})
             }
         };
         let phase = match status["terminated"]["exitCode"].as_i64() {
@@ -281,7 +247,7 @@ impl Shared {
             // Until somebody removes it.
             let _ = left.await;
         }
-        self.remove(&pod).await;
+        played::remove(&self.client, &pod).await;
     }
 
     fn is_leaving(&self, pod: &Pod) -> bool {
@@ -292,34 +258,18 @@ impl Shared {
     async fn say(&self, pod: &Pod, phase: &str, address: Option<Ipv4Addr>, state: &Value) {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
         let alive = self.nodes.lock().unwrap().get(&node).cloned();
-        let ready = if phase == "Running" { "True" } else { "False" };
-        let container = pod.spec.as_ref().map(|spec| spec.containers[0].name.clone());
-        let address = address.map(|address| address.to_string());
-        let status = json!({"status": {"phase": phase, "podIP": address, "hostIP": "127.0.0.1",
-            "conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": now()},
-                {"type": "PodScheduled", "status": "True", "lastTransitionTime": now()}],
-            "containerStatuses": [{"name": container, "image": "", "imageID": "", "restartCount": 0,
-                "ready": phase == "Running", "state": state}]}});
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
+        let status = played::status(pod, phase, address, state);
         for _ in 0..50 {
             // A node that is silent says nothing.
             if alive.as_ref().is_some_and(|alive| !alive.load(Ordering::Relaxed)) {
                 sleep(Duration::from_millis(200)).await;
                 continue;
             }
-            match api.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(&status)).await {
-                Ok(_) => return,
-                Err(kube::Error::Api(status)) if status.code == 404 => return,
-                Err(_) => sleep(Duration::from_millis(200)).await,
+            if played::write(&self.client, pod, &status).await {
+                return;
             }
+            sleep(Duration::from_millis(200)).await;
         }
-    }
-
-    async fn remove(&self, pod: &Pod) {
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
-        let preconditions = Preconditions { uid: pod.uid(), resource_version: None };
-        let at_once = DeleteParams::default().grace_period(0).preconditions(preconditions);
-        let _ = api.delete(&pod.name_any(), &at_once).await;
     }
 
     /// Starts what a pod's first container runs, once those that prepare the pod have ended.

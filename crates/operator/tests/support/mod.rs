@@ -5,6 +5,7 @@
 pub(crate) mod job;
 pub(crate) mod kubelet;
 pub(crate) mod operator;
+pub(crate) mod played;
 pub(crate) mod proxy;
 
 use std::path::PathBuf;
@@ -30,6 +31,14 @@ pub(crate) async fn client(kubeconfig: &PathBuf) -> Client {
     let file = Kubeconfig::read_from(kubeconfig).unwrap();
     let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
     Client::try_from(config).unwrap()
+}
+
+/// What Linux says of a process in `/proc/PID/stat`: its state, its parent, and so on.
+pub(crate) fn stat(pid: u32) -> Option<Vec<String>> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The program's name, in brackets, may hold blanks.
+    let (_, fields) = text.rsplit_once(')')?;
+    Some(fields.split_whitespace().map(str::to_owned).collect())
 }
 
 /// Waits until `check` gives something.

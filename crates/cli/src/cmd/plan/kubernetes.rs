@@ -1,6 +1,6 @@
 //! `--export kubernetes`: what was chosen, as the objects by which a cluster trains it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bellwether_answers::plan::{VirtualNodes, Work};
 use bellwether_client::Client;
@@ -20,13 +20,20 @@ pub(super) struct ExportArguments {
     /// Print objects for `kubectl create -f -` in place of the plan: the job with the workers that were chosen, and its
     /// profile
     #[arg(long, value_enum, requires = "job", conflicts_with = "format")]
-    pub(super) export: Option<Target>,
+    export: Option<Target>,
     /// The job file of the profile, for --export
     #[arg(long, value_name = "JOB.toml", requires = "export")]
     job: Option<PathBuf>,
     /// Namespace of the objects [default: that of the kubeconfig's context]
     #[arg(long, value_name = "NAMESPACE", requires = "export")]
     namespace: Option<String>,
+}
+
+impl ExportArguments {
+    /// The job file of what is to be exported, and where to; clap takes neither without the other.
+    pub(super) fn wanted(&self) -> Option<(Target, &Path)> {
+        self.export.zip(self.job.as_deref())
+    }
 }
 
 /// Where a plan is carried out.
@@ -37,8 +44,13 @@ pub(super) enum Target {
 }
 
 /// The objects, written by the program that knows them.
-pub(super) fn manifest(arguments: &PlanArguments, plan: &Plan, chosen: &Candidate) -> Result<Value, Failure> {
-    let job = planned(arguments, plan, chosen)?;
+pub(super) fn manifest(
+    arguments: &PlanArguments,
+    path: &Path,
+    plan: &Plan,
+    chosen: &Candidate,
+) -> Result<Value, Failure> {
+    let job = planned(arguments, path, plan, chosen)?;
     let deadline_s = plan.constraints.deadline_s;
     let submission = Submit {
         workers: Some(Workers(WorkerRange { min: job.workers.min.min(chosen.workers), max: chosen.workers })),
@@ -52,8 +64,12 @@ pub(super) fn manifest(arguments: &PlanArguments, plan: &Plan, chosen: &Candidat
 }
 
 /// The job file, with what the plan is about: its length, its batch, and who waits for whom.
-fn planned(arguments: &PlanArguments, plan: &Plan, chosen: &Candidate) -> Result<CheckedJob, Failure> {
-    let path = arguments.export.job.as_deref().unwrap_or_else(|| std::path::Path::new(""));
+fn planned(
+    arguments: &PlanArguments,
+    path: &Path,
+    plan: &Plan,
+    chosen: &Candidate,
+) -> Result<CheckedJob, Failure> {
     let mut changes: Vec<(String, String)> = Vec::new();
     let mut set = |key: &str, value: String| changes.push((key.to_owned(), value));
     if let Some(batch) = arguments.batch {
