@@ -372,6 +372,7 @@ async fn look_after(job: &Arc<ElasticJob>, uid: &str, context: &Context) -> Resu
         watched_since_s: context.since_s,
         now_s: now_s(),
     };
+    context.edit(uid, |known| known.sees(&seen));
     let todo = reconcile::reconcile(&observed);
     if let Some(run) = run.as_deref().filter(|_| spec.backend == reconcile::Backend::Group) {
         tell_of_set(run, &spec, &observed, context);
@@ -387,11 +388,12 @@ async fn look_after(job: &Arc<ElasticJob>, uid: &str, context: &Context) -> Resu
         // What follows from it is found at once.
         return Ok(Next::requeue(Duration::ZERO));
     }
-    status::write(job, Some(&spec), &kept, &seen, context).await?;
+    let unseen = context.edit(uid, |known| known.sees(&seen));
+    let unwritten = status::write(job, Some(&spec), &kept, &seen, context).await?;
     let removed = kept.ended_s.zip(spec.ttl_s).map(|(ended_s, ttl_s)| ended_s + ttl_s as f64 - now_s());
     let again =
         todo.again_s.into_iter().chain(removed).map(|seconds| Duration::from_secs_f64(seconds.max(0.0)));
-    let again = again.chain(retry).min();
+    let again = again.chain(retry).chain(unseen).chain(unwritten).min();
     Ok(Next::requeue(again.unwrap_or(LOOK).clamp(Duration::from_millis(50), LOOK)))
 }
 

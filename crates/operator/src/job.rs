@@ -135,6 +135,7 @@ impl Kept {
                 servers: small(&allocation["servers"]),
                 places: places.collect(),
                 since_s: time_s(&allocation["since"]),
+                ran_s: number(&allocation["ranSeconds"]),
             },
             lease_transitions: number(&allocation["leaseTransitions"]),
             restarts: Restarts {
@@ -152,12 +153,13 @@ impl Kept {
 
     /// How an allocation stands in a status.
     pub fn allocation(allocation: &Allocation, lease_transitions: u64, reason: &str) -> Value {
-        let Allocation { generation, workers, servers, places, since_s } = allocation;
+        let Allocation { generation, workers, servers, places, since_s, ran_s } = allocation;
         let nodes: Vec<Value> =
             places.iter().map(|(node, slots)| json!({"node": node, "slots": slots})).collect();
         json!({
             "generation": generation, "replicas": workers, "servers": servers,
-            "nodes": nodes, "since": time(*since_s), "reason": reason, "leaseTransitions": lease_transitions,
+            "nodes": nodes, "since": time(*since_s), "ranSeconds": ran_s, "reason": reason,
+            "leaseTransitions": lease_transitions,
         })
     }
 
@@ -174,7 +176,8 @@ mod tests {
     #[test]
     fn a_status_says_again_what_was_written() {
         let places = BTreeMap::from([("a".to_owned(), 2), ("b".to_owned(), 1)]);
-        let allocation = Allocation { generation: 7, workers: 2, servers: 1, places, since_s: 1.5e9 };
+        let allocation =
+            Allocation { generation: 7, workers: 2, servers: 1, places, since_s: 1.5e9, ran_s: 60 };
         let restarts = Restarts { crash: 1, coordinator: 2, last_s: 1.5e9 + 0.25 };
         let status = json!({
             "allocation": Kept::allocation(&allocation, 4, "why"), "restarts": Kept::restarts(&restarts),

@@ -65,6 +65,9 @@ struct RunArguments {
     /// Address of /metrics, /healthz and /readyz
     #[arg(long, value_name = "HOST:PORT", default_value = "0.0.0.0:8081")]
     listen_metrics: SocketAddr,
+    /// Address of loopback at which the dashboard is, for those who forward the port
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8082")]
+    listen_dashboard: SocketAddr,
     /// The policy that decides from now on
     #[arg(long)]
     policy: Option<String>,
@@ -132,6 +135,7 @@ async fn run(arguments: RunArguments) -> Result<()> {
         url: arguments.url,
         listen: arguments.listen,
         listen_metrics: arguments.listen_metrics,
+        listen_dashboard: arguments.listen_dashboard,
         policy: arguments.policy,
         slots,
         program: arguments.command,

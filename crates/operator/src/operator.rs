@@ -44,7 +44,8 @@ mod watch;
 pub const LEASE: &str = "bellwether-operator";
 const KEY: &str = "bellwether-operator-key";
 
-/// The file of the ledger.
+/// The folder with the copies of runs' folders, and the file of the ledger.
+const RUNS: &str = "runs";
 const LEDGER: &str = "ledger.jsonl";
 
 /// How often a run is tried again whose coordinator ended without a word.
@@ -79,6 +80,8 @@ pub struct Options {
     pub listen: SocketAddr,
     /// Where it listens for those who want to know how it is.
     pub listen_metrics: SocketAddr,
+    /// Where it shows the dashboard, to those who forward this port of loopback.
+    pub listen_dashboard: SocketAddr,
     /// Takes a sentence for those who read the log.
     pub log: Arc<dyn Fn(&str) + Send + Sync>,
 }
@@ -150,6 +153,7 @@ async fn work(options: Options, lease_transitions: u64, master: [u8; 32], lead: 
         take_over(engine.engine()?, &context, &seen, &log).await?;
     }
     let engine = start(engine.take()?)?;
+    let _shown = doors::show(&folder.join(RUNS), options.listen_dashboard, &context).await?;
     let store = seen.queues.store.clone();
     let mut keeper = Keeper::new(client.clone(), ends.engine.clone(), store, Arc::clone(&log));
     // Jobs are offered to the engine with their queues.
@@ -297,7 +301,7 @@ fn open_engine(
     wake: broadcast::Sender<String>,
     log: Arc<dyn Fn(&str) + Send + Sync>,
 ) -> Result<Opened> {
-    let runs = folder.join("runs");
+    let runs = folder.join(RUNS);
     std::fs::create_dir_all(&runs).with_context(|| format!("{} cannot be made", runs.display()))?;
     let registry = Registry::built_in();
     let of_runs = runs.clone();

@@ -21,9 +21,11 @@ mod backoff;
 mod group;
 mod pods;
 mod size;
+mod times;
 
 pub use backoff::pause_s;
 use size::Change;
+use times::{late, overdue};
 
 /// What the engine wants of a job.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -53,6 +55,16 @@ pub struct Allocation {
     pub places: BTreeMap<String, u32>,
     /// When it was written, in seconds since the Unix epoch.
     pub since_s: f64,
+    /// Seconds for which the job had workers under the allocations before.
+    pub ran_s: u64,
+}
+
+impl Allocation {
+    /// Seconds for which the job has had workers so far, pauses left out.
+    fn ran_until_s(&self, now_s: f64) -> u64 {
+        let since_s = if self.workers > 0 { (now_s - self.since_s).max(0.0).round() as u64 } else { 0 };
+        self.ran_s.saturating_add(since_s)
+    }
 }
 
 /// How often something went wrong, as the job's status keeps it.
@@ -88,6 +100,8 @@ pub struct Terms {
     pub start_timeout_s: u32,
     /// Seconds from one allocation until one with more workers may follow.
     pub cooldown_s: u32,
+    /// Seconds for which it may have workers; it has failed after that.
+    pub active_deadline_s: Option<u64>,
     /// Steps of the whole job.
     pub total_steps: u64,
     /// When it has failed.
@@ -255,6 +269,11 @@ pub fn reconcile(seen: &Observed) -> Todo {
         dismiss(seen, &mut todo);
         return todo;
     }
+    if let Some(why) = overdue(seen, &mut todo) {
+        todo.then(Action::Tell(News::Failed(why)));
+        dismiss(seen, &mut todo);
+        return todo;
+    }
     if let Some(why) = late(seen, &mut todo) {
         todo.then(Action::Tell(News::Unplaced(why)));
         return todo;
@@ -319,6 +338,7 @@ fn rewritten(seen: &Observed, desired: &Desired) -> Option<Allocation> {
         servers: desired.servers,
         places: if desired.workers == 0 { BTreeMap::new() } else { desired.places.clone() },
         since_s: seen.now_s,
+        ran_s: seen.allocation.ran_until_s(seen.now_s),
     })
 }
 
@@ -428,27 +448,6 @@ fn leave(seen: &Observed, todo: &mut Todo) {
             }
         }
     }
-}
-
-/// Why the job gives its nodes back: too few of its pods are ready, for too long.
-fn late(seen: &Observed, todo: &mut Todo) -> Option<String> {
-    let ready = seen.pods.iter().filter(|pod| pod.role == Role::Worker && pod.is_ready()).count();
-    let &Terms { min_workers, start_timeout_s, .. } = &seen.terms;
-    if ready as u32 >= min_workers || group::is_ending(seen) {
-        return None;
-    }
-    let worker_since = |pod: &&PodSeen| pod.role == Role::Worker && pod.is_live();
-    // From when the last pod was created on: a job that lost one gets the same time for another.
-    let since_s = seen.pods.iter().filter(worker_since).map(|pod| pod.created_s).fold(0.0, f64::max);
-    let since_s = since_s.max(seen.allocation.since_s).max(seen.restarts.last_s).max(seen.watched_since_s);
-    let left_s = since_s + f64::from(start_timeout_s) - seen.now_s;
-    if left_s > 0.0 {
-        todo.again(left_s);
-        return None;
-    }
-    let waits = seen.pods.iter().filter_map(|pod| pod.waits_for.as_deref()).next();
-    let waits = waits.map(|why| format!(": {why}")).unwrap_or_default();
-    Some(format!("{ready} of at least {min_workers} pods were ready after {start_timeout_s} s{waits}"))
 }
 
 /// There is exactly one coordinator.

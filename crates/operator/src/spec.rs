@@ -61,6 +61,7 @@ pub fn of(job: &ElasticJob) -> Result<Option<JobSpec>, Vec<FieldError>> {
                 crd::Policy::Manual => 0,
                 _ => elastic.scale_up_cooldown_seconds,
             },
+            active_deadline_s: spec.active_deadline_seconds,
             total_steps: described.steps.unwrap_or(0),
             failure: spec.failure_policy.clone(),
         },
@@ -98,9 +99,9 @@ fn supported(job: &ElasticJob, checked: &Checked) -> Result<(), Vec<FieldError>>
         let what = "this version takes workers away from any job where its policy wants them elsewhere";
         return not_yet("spec.elastic.preemptible", what, "leave it out, and raise minReplicas");
     }
-    if spec.active_deadline_seconds.is_some() {
-        let what = "this version does not count how long a job ran";
-        return not_yet("spec.activeDeadlineSeconds", what, "leave it out");
+    if spec.checkpoint.as_ref().is_some_and(|checkpoint| !checkpoint.on_preempt) {
+        let what = "this version lets no job go without a checkpoint";
+        return not_yet("spec.checkpoint.onPreempt", what, "leave it out");
     }
     Ok(())
 }

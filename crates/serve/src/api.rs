@@ -59,6 +59,8 @@ pub struct ApiOptions {
     pub describe: Describe,
     /// The policies that clients may choose from.
     pub registry: Registry,
+    /// Where others say what trains here: how they do it. Then clients see everything and change nothing.
+    pub changed_by: Option<String>,
 }
 
 /// Where clients come in.
@@ -170,7 +172,8 @@ pub fn serve(doors: Doors, engine: EngineHandle, options: ApiOptions) -> io::Res
         engine,
         describer: describe::Describer::new(options.describe),
         registry: options.registry,
-        gate: gate::Gate::new(&options.token, (options.sessions, options.users), address, is_secure),
+        gate: gate::Gate::new(&options.token, (options.sessions, options.users), address, is_secure)
+            .changed_by(options.changed_by),
         readers: Arc::new(Semaphore::new(READERS)),
         tally: prometheus::Tally::default(),
         document: openapi::document(&table).to_string(),

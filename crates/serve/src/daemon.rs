@@ -33,6 +33,8 @@ use crate::runner::cluster::NodeWatch;
 use crate::secret::Secret;
 use crate::tls::{self, Fingerprint};
 
+pub mod view;
+
 /// The folder of the daemon's own files in a state directory.
 const FOLDER: &str = ".serve";
 
@@ -250,19 +252,15 @@ impl Daemon {
         let watch = watch_nodes(&engine, &ends).transpose().map_err(failed(&folder))?;
         let users = Arc::new(Users::open(&folder.join("users.json"))?);
         let (owner, sessions, registry) = (token.clone(), Arc::default(), options.registry);
-        let api_options = ApiOptions { token: owner, sessions, users, describe, registry };
+        let api_options = ApiOptions { token: owner, sessions, users, describe, registry, changed_by: None };
         let serving = api::serve(doors, ends.engine, api_options).map_err(failed(&folder))?;
-        let (address, process) = (serving.address(), std::process::id());
-        let endpoint = Endpoint { address, url: serving.url().into(), process };
+        let endpoint = publish(&folder, &serving)?;
         let connection = Connection {
             url: endpoint.url.clone(),
             fingerprint: fingerprint.map(|fingerprint| fingerprint.to_string()),
             token: token.to_text(),
         };
         let connection = tell(&folder, takes_token.then_some(connection))?;
-        let path = folder.join("endpoint.json");
-        let text = serde_json::to_vec_pretty(&endpoint).expect("an endpoint is plain data");
-        write_atomically(&path.with_extension("part"), &path, &text).map_err(failed(&path))?;
         Ok(Daemon {
             engine,
             stop: ends.stop,
@@ -344,6 +342,16 @@ fn secure(folder: &Path, web: &TcpListener, protection: &Protection) -> Result<S
         Protection::Https(Some((certificate, key))) => Security::Tls(tls::given(certificate, key)?),
         Protection::Elsewhere => Security::Elsewhere,
     })
+}
+
+/// Writes where clients find it.
+fn publish(folder: &Path, serving: &Serving) -> Result<Endpoint, DaemonError> {
+    let (address, process) = (serving.address(), std::process::id());
+    let endpoint = Endpoint { address, url: serving.url().into(), process };
+    let path = folder.join("endpoint.json");
+    let text = serde_json::to_vec_pretty(&endpoint).expect("an endpoint is plain data");
+    write_atomically(&path.with_extension("part"), &path, &text).map_err(failed(&path))?;
+    Ok(endpoint)
 }
 
 /// Writes the file for clients elsewhere; without it where none can come in.

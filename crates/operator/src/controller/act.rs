@@ -1,6 +1,8 @@
 //! Carries out what was found to be due.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::ResourceExt;
@@ -28,6 +30,7 @@ pub(super) async fn carry_out(
     context: &Context,
 ) -> Result<bool, Fault> {
     let pods: Api<Pod> = Api::namespaced(context.client.clone(), &spec.namespace);
+    tell_of_leavers(job, actions, context).await;
     for action in actions {
         match action {
             Action::Allocate(allocation, reason) => {
@@ -46,10 +49,9 @@ pub(super) async fn carry_out(
                 return Ok(true);
             }
             Action::Create(pod) => create(job, spec, pod, context).await?,
-            Action::Delete { pod, grace_s, why } => {
+            Action::Delete { pod, grace_s, .. } => {
                 count(&context.counters.deletes, 1);
                 delete(&pods, observed_uid(pod, spec, context), pod, *grace_s).await?;
-                context.event(job, EventType::Normal, "PodLeaves", &format!("{pod}: {why}")).await;
             }
             Action::Count { pod, is_fault, was_coordinator, what } => {
                 let uid = observed_uid(pod, spec, context);
@@ -85,6 +87,20 @@ pub(super) async fn carry_out(
         }
     }
     Ok(false)
+}
+
+/// One event for all pods that leave for the same reason.
+async fn tell_of_leavers(job: &ElasticJob, actions: &[Action], context: &Context) {
+    let mut leavers: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for action in actions {
+        if let Action::Delete { pod, why, .. } = action {
+            leavers.entry(why).or_default().push(pod);
+        }
+    }
+    for (why, pods) in leavers {
+        let note = format!("{}: {why}", pods.join(", "));
+        context.event(job, EventType::Normal, "PodLeaves", &note).await;
+    }
 }
 
 /// The counts of what went wrong, with one more pod that was lost.
@@ -164,11 +180,15 @@ async fn delete(api: &Api<Pod>, uid: Option<String>, name: &str, grace_s: u32) -
 }
 
 async fn create(job: &ElasticJob, spec: &JobSpec, pod: &NewPod, context: &Context) -> Result<(), Fault> {
-    let run = context.edit(&spec.uid, |known| known.run.clone()).unwrap_or_default();
+    let name = crate::manifest::pod_name(&spec.name, pod);
+    let (run, is_under_way) = context
+        .edit(&spec.uid, |known| (known.run.clone().unwrap_or_default(), known.created.contains_key(&name)));
+    if is_under_way {
+        return Ok(());
+    }
     ensure_secret(spec, context).await?;
     let template = template(spec, &run, context);
     let manifest = template.pod(pod, &spec.namespace, spec.owner());
-    let name = crate::manifest::pod_name(&spec.name, pod);
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Pod"));
     let api: Api<DynamicObject> = Api::namespaced_with(context.client.clone(), &spec.namespace, &kind);
     let object: DynamicObject = serde_json::from_value(manifest).map_err(kube::Error::SerdeError)?;
@@ -193,6 +213,7 @@ async fn create(job: &ElasticJob, spec: &JobSpec, pod: &NewPod, context: &Contex
         Ok(_) => {
             context.edit(&spec.uid, |known| {
                 known.rejected = None;
+                known.created.insert(name.clone(), Instant::now());
                 if pod.role == Role::Coordinator {
                     // It may ask for something before it is seen.
                     known.leader = Some(name);

@@ -1,12 +1,14 @@
 //! What is known of jobs beside what their objects say, and what was done so far.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
 
 use super::{intake, status};
 use crate::crd::ElasticJob;
 use crate::job::JobSpec;
+use crate::reconcile::PodSeen;
 
 /// What was done since an operator began.
 #[derive(Debug, Default)]
@@ -64,6 +66,8 @@ pub struct Known {
     pub(super) has_secret: bool,
     /// Identifiers of its pods whose end was counted.
     pub(super) counted: BTreeSet<String>,
+    /// Pods that were created and not yet seen.
+    pub(super) created: BTreeMap<String, Instant>,
     /// Calls that failed in a row.
     pub(super) failures: u32,
     /// When its status was written last.
@@ -82,7 +86,16 @@ pub(super) type SpecKey = (Option<i64>, bool);
 /// A specification; `None` of another controller's job, or what is wrong with it.
 pub(super) type Described = Result<Option<Arc<JobSpec>>, String>;
 
+/// For how long a pod that was created is waited for, which was not seen since.
+const UNSEEN: Duration = Duration::from_secs(5);
+
 impl Known {
+    /// These pods are seen. Answers with how long to wait for others that were created.
+    pub(super) fn sees(&mut self, pods: &[PodSeen]) -> Option<Duration> {
+        self.created.retain(|name, at| at.elapsed() < UNSEEN && pods.iter().all(|pod| pod.name != *name));
+        self.created.values().map(|at| UNSEEN.saturating_sub(at.elapsed())).min()
+    }
+
     /// Why the job cannot be as its author wants it now.
     pub(super) fn refusal(&self) -> Option<(status::Reason, String)> {
         match &self.spec {

@@ -18,6 +18,11 @@ const MANAGER: &str = "bellwether-status";
 
 /// The shortest time between two writes for the sake of progress alone.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(10);
+const PROGRESS: [&str; 2] = ["training", "outlook"];
+
+/// The same for the sake of how many pods there are: they come and go one by one, a set of them within a second or so.
+const COUNTS_PERIOD: Duration = Duration::from_secs(1);
+const COUNTS: [&str; 3] = ["replicas", "readyReplicas", "workers"];
 
 /// Why the engine has not taken a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,14 +51,14 @@ impl Reason {
     }
 }
 
-/// Writes the job's status, if something has changed.
+/// Writes the job's status, if something has changed. Answers with when to look again, where that can wait.
 pub(super) async fn write(
     job: &Arc<ElasticJob>,
     spec: Option<&JobSpec>,
     kept: &Kept,
     pods: &[PodSeen],
     context: &Context,
-) -> Result<(), Fault> {
+) -> Result<Option<Duration>, Fault> {
     let uid = job.metadata.uid.clone().unwrap_or_default();
     let (run, refused, rejected) =
         context.edit(&uid, |known| (known.run.clone(), known.refusal(), known.rejected.clone()));
@@ -63,13 +68,19 @@ pub(super) async fn write(
     let look = Look { job, spec, kept, pods, state, refused, rejected, before: &before };
     let next = look.status();
     if contains(&before, &next) {
-        return Ok(());
+        return Ok(None);
     }
-    let is_progress = contains(&before, &without_progress(&next));
-    let recently =
-        context.edit(&uid, |known| known.status_at.is_some_and(|at| at.elapsed() < PROGRESS_PERIOD));
-    if is_progress && recently {
-        return Ok(());
+    let is_so = |fields: &[&str]| contains(&before, &without(&next, fields));
+    let written_before = context.edit(&uid, |known| known.status_at.map(|at| at.elapsed()));
+    let left = |period: Duration| written_before.and_then(|before| period.checked_sub(before));
+    // Progress is looked at again and again anyway.
+    if is_so(&PROGRESS) && left(PROGRESS_PERIOD).is_some() {
+        return Ok(None);
+    }
+    if is_so(&[&PROGRESS[..], &COUNTS].concat())
+        && let Some(left) = left(COUNTS_PERIOD)
+    {
+        return Ok(Some(left));
     }
     context.edit(&uid, |known| known.status_at = Some(tokio::time::Instant::now()));
     let (phase, was) =
@@ -83,15 +94,14 @@ pub(super) async fn write(
         let type_ = if phase == "Failed" { EventType::Warning } else { EventType::Normal };
         context.event(job, type_, &phase, &note).await;
     }
-    Ok(())
+    Ok(None)
 }
 
-/// What changes all the time is left out.
-fn without_progress(status: &Value) -> Value {
+/// A status but for these fields.
+fn without(status: &Value, fields: &[&str]) -> Value {
     let mut status = status.clone();
     if let Some(status) = status.as_object_mut() {
-        status.remove("training");
-        status.remove("outlook");
+        status.retain(|field, _| !fields.contains(&field.as_str()));
     }
     status
 }
@@ -130,7 +140,7 @@ impl Look<'_> {
             if self.before["fixed"].is_null() && self.spec.is_some() {
                 status["fixed"] = json!(crd::fixed(&self.job.spec));
             }
-            status["training"] = training(state);
+            status["training"] = training(state, &self.before["training"]);
             status["outlook"] = outlook(state);
             status["restarts"] = json!({"preempt": state.preemptions});
         }
@@ -261,7 +271,9 @@ fn fraction(value: Option<f64>) -> Option<String> {
     Some(if value.abs() >= 100.0 { format!("{value:.0}") } else { format!("{value:.4}") })
 }
 
-fn training(state: &JobState) -> Value {
+fn training(state: &JobState, before: &Value) -> Value {
+    let is_news = before["step"].as_u64() != Some(state.step);
+    let last_report = if is_news { json!(time(now_s())) } else { before["lastReport"].clone() };
     let percent = (state.step.min(state.total_steps) * 100).checked_div(state.total_steps);
     json!({
         "step": state.step,
@@ -272,17 +284,21 @@ fn training(state: &JobState) -> Value {
         "loss": fraction(state.loss),
         "expectedEnd": state.expected_end_s.and_then(time),
         "digest": state.digest,
+        "lastReport": last_report,
     })
 }
 
+/// Every field, so that what is no longer so does not stay.
 fn outlook(state: &JobState) -> Value {
     let Some(outlook) = &state.outlook else { return Value::Null };
-    let at = |times: Option<bellwether_serve::snapshot::Times>| {
-        times.map(|times| {
-            json!({"earliest": time(times.low_s), "median": times.middle_s.and_then(time),
-                "latest": times.high_s.and_then(time)})
+    let crd::Outlook { waits_for, ahead, ahead_names, starts, ends } = crd::Outlook::of(outlook);
+    let ahead_names = Some(ahead_names).filter(|names| !names.is_empty());
+    let at = |interval: Option<crd::Interval>| {
+        interval.map(|crd::Interval { earliest, median, latest }| {
+            json!({"earliest": earliest, "median": median, "latest": latest})
         })
     };
-    let waits_for = Some(outlook.waits_for.as_str()).filter(|text| !text.is_empty());
-    json!({"waitsFor": waits_for, "ahead": outlook.ahead, "starts": at(outlook.start), "ends": at(outlook.end)})
+    json!({
+        "waitsFor": waits_for, "ahead": ahead, "aheadNames": ahead_names, "starts": at(starts), "ends": at(ends),
+    })
 }

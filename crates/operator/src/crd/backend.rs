@@ -145,11 +145,13 @@ pub struct Hints {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub training_samples: Option<u64>,
-    /// Most samples of a step, over all workers, with which the script still learns.
+    /// Most samples of a step, over all workers, with which a script still learns: a step's, where `work` does not say
+    /// it. A native job's batch stays as it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub max_global_batch: Option<u64>,
-    /// Fewest samples of a step that are worth a worker.
+    /// Fewest samples of a step that are worth a worker: there are no more workers than that leaves room for, though
+    /// at least `minReplicas`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub min_local_batch: Option<u64>,

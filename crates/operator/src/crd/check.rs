@@ -69,7 +69,13 @@ fn rest(job: &ElasticJob, pattern: Option<Regex>) -> Result<Checked, FieldError>
     let slots_per_pod = job.spec.slots_per_pod();
     let pods = job.spec.elastic.pods(&sizes);
     let of_pods = |pods: u32| pods.saturating_mul(slots_per_pod);
-    let workers = WorkerRange { min: of_pods(*pods.start()), max: of_pods(*pods.end()) };
+    let mut workers = WorkerRange { min: of_pods(*pods.start()), max: of_pods(*pods.end()) };
+    let batch = described.as_ref().map(|described| described.batch.size as u64);
+    let batch = batch.or_else(|| job.spec.work.as_ref()?.batch_size);
+    if let (Some(batch), Some(least)) = (batch, job.spec.hints.min_local_batch) {
+        let worth = u32::try_from(batch / least.max(1)).unwrap_or(u32::MAX);
+        workers.max = workers.max.min(worth).max(workers.min);
+    }
     let widest = WorkerRange { min: of_pods(sizes.min()), max: of_pods(sizes.max()) };
     let checked =
         described.map(|described| finished(described, widest, job.spec.checkpoint.as_ref())).transpose()?;

@@ -119,6 +119,8 @@ pub struct Allocation {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "date-time"))]
     pub since: Option<String>,
+    /// Seconds for which the job had workers under the decisions before, for `activeDeadlineSeconds`.
+    pub ran_seconds: u64,
 }
 
 /// Slots of a node.

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context as _, Result};
@@ -9,6 +10,9 @@ use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::get;
 use bellwether_runtime::run_dir::RunDir;
+use bellwether_sched::registry::Registry;
+use bellwether_serve::api::Serving;
+use bellwether_serve::daemon::view::{self, View};
 use bellwether_serve::snapshot::Phase;
 use tokio::net::TcpListener;
 
@@ -45,6 +49,19 @@ pub(super) fn told(wish: &PodsWish) -> Wish {
 /// Listens at an address.
 pub(super) async fn listen(address: SocketAddr) -> Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| format!("{address} cannot be used"))
+}
+
+/// Shows the dashboard at this address, and what the engine knows to programs of the same pod.
+pub(super) async fn show(runs: &Path, listen: SocketAddr, context: &Context) -> Result<Serving> {
+    let (runs, engine, describe) = (runs.to_owned(), context.engine.clone(), context.describe.clone());
+    // It opens files, and a runtime that must not end among the tasks of another.
+    let shown = tokio::task::spawn_blocking(move || {
+        let (state_dir, registry) = (runs.as_path(), Registry::built_in());
+        let changed_by =
+            "jobs are objects here: `kubectl edit elasticjob`, or `bellwether … --kubernetes`".into();
+        view::show(View { state_dir, listen, engine, registry, changed_by }, describe)
+    });
+    Ok(shown.await??)
 }
 
 /// What leads, once it does.

@@ -52,7 +52,8 @@ pub(super) fn replace_broken(seen: &Observed, todo: &mut Todo) -> bool {
         None => return false,
     };
     let generation = seen.allocation.generation + 1;
-    let allocation = Allocation { generation, since_s: seen.now_s, ..seen.allocation.clone() };
+    let (since_s, ran_s) = (seen.now_s, seen.allocation.ran_until_s(seen.now_s));
+    let allocation = Allocation { generation, since_s, ran_s, ..seen.allocation.clone() };
     todo.then(Action::Replace { allocation, is_fault, what });
     true
 }

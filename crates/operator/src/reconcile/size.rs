@@ -97,7 +97,9 @@ impl Change {
         if others_hold_nodes || group::is_ending(seen) {
             return;
         }
-        for (node, count) in &desired.places {
+        // On a node that is gone no pod begins; the places are bounds, and others may have room.
+        let answers = |(node, _): &(&String, &u32)| !seen.nodes.lost.contains(*node);
+        for (node, count) in desired.places.iter().filter(answers) {
             let on_node = stay.iter().filter(|pod| pod.node == *node).count() as u32;
             for _ in on_node..*count {
                 let (role, left) = match servers {

@@ -7,6 +7,7 @@ mod support;
 
 mod client;
 mod cluster;
+mod dashboard;
 mod faults;
 mod plan;
 mod scripts;

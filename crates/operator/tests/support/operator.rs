@@ -67,6 +67,7 @@ impl Operator {
         command.arg(format!("--identity={}", self.folder.display()));
         command.arg("--command").arg(bellwether());
         command.arg(format!("--listen={}:{}", self.address, self.listen));
+        command.arg("--listen-dashboard=127.0.0.1:0");
         command.arg(format!("--listen-metrics=127.0.0.1:{}", self.metrics));
         command.arg(format!("--url={}", self.url()));
         command.args(&self.arguments).env("KUBECONFIG", &self.kubeconfig);

@@ -33,6 +33,8 @@ pub(super) struct Gate {
     pub(super) users: Arc<Users>,
     /// Names of this server on the web, in small letters; `None` where it may have any.
     hosts: Option<Vec<String>>,
+    /// How things are changed here, where clients cannot do it.
+    changed_by: Option<String>,
 }
 
 /// The token that opens the metrics and nothing else: it follows from the daemon's, and the daemon's not from it.
@@ -63,7 +65,14 @@ impl Gate {
             sessions,
             users,
             hosts: (address.ip().is_loopback() && !is_secure).then_some(hosts),
+            changed_by: None,
         }
+    }
+
+    /// The same where others say what trains; see [`ApiOptions::changed_by`](super::ApiOptions::changed_by).
+    pub(super) fn changed_by(mut self, others: Option<String>) -> Gate {
+        self.changed_by = others;
+        self
     }
 
     /// Who sends this, if they may ask what needs `access`.
@@ -86,6 +95,10 @@ impl Gate {
         // A known client keeps its place at the door.
         if let Some(place) = extensions.get::<Arc<Place>>() {
             place.keep();
+        }
+        let changes = matches!(access, Access::Steer | Access::Operate | Access::Submit | Access::Own);
+        if let Some(others) = self.changed_by.as_deref().filter(|_| changes) {
+            return Err(forbidden("nothing can be changed here").hint(others));
         }
         if known.may(access) {
             return Ok(known);

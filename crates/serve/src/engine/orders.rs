@@ -140,42 +140,46 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         }
         let (target, now) = (allocation.devices(), self.clock.elapsed());
         let held = self.state.slots.of(job);
+        let machine = &self.state.machine;
+        let (is_cluster, is_of_pods) = (machine.is_cluster(), machine.pods);
+        let is_stranded = held.iter().any(|slot| !self.state.is_up(slot.node));
+        // No pod comes to a node that is down, so they would not settle. A pod that still runs there keeps its place by
+        // itself; of processes elsewhere only what settles says that a slot is free.
+        let is_beyond_waiting = is_of_pods && is_stranded;
         let live = self.live.entry(job).or_default();
         let ordered = match live.order {
             // They leave; when they are gone, others start.
             Some((0, _)) => return Ok(()),
             // What should shrink has not shrunk yet, and what is heard of that would be taken for news of the growth.
-            Some((workers, _)) if !live.settled && held.len() as u32 > workers => return Ok(()),
+            Some((workers, _)) if !live.settled && !is_beyond_waiting && held.len() as u32 > workers => {
+                return Ok(());
+            }
             Some((workers, _)) => workers,
             None if live.not_before.is_some_and(|time| now < time) => return Ok(()),
             None => 0,
         };
-        if ordered == target {
-            // On the machine that plays all nodes, moving from one to another of equal speed is a matter of names. On a
-            // cluster processes move only if they must.
-            let is_cluster = self.state.machine.is_cluster();
-            let moves = !is_cluster || held.iter().any(|slot| !self.state.is_up(slot.node));
-            if held.len() as u32 == target
-                && moves
-                && let Some(slots) = self.slots_for(job, allocation)
-                && slots != held
-            {
-                self.write(Entry::Held { job, slots })?;
-                if is_cluster {
-                    self.commit()?;
-                    self.order(job, target, speed);
-                }
-            }
+        // On the machine that plays all nodes, moving from one to another of equal speed is a matter of names. On a
+        // cluster processes move only if they must.
+        let is_move = ordered == target && held.len() as u32 == target;
+        if ordered == target && !is_beyond_waiting && !(is_move && (!is_cluster || is_stranded)) {
             return Ok(());
         }
         let Some(mut slots) = self.slots_for(job, allocation) else {
             return Ok(());
         };
-        // What it holds elsewhere is given up when no more processes are there than should be.
-        slots.extend(held.iter().filter(|slot| !slots.contains(slot)).copied().collect::<Vec<_>>());
-        slots.sort_unstable();
+        if !is_move {
+            // What it holds elsewhere is given up when no more processes are there than should be.
+            let stays = |slot: &&Slot| !slots.contains(slot) && !(is_of_pods && !self.state.is_up(slot.node));
+            slots.extend(held.iter().filter(stays).copied().collect::<Vec<_>>());
+            slots.sort_unstable();
+        }
         if slots != held {
             self.write(Entry::Held { job, slots })?;
+        } else if ordered == target {
+            return Ok(());
+        }
+        if is_move && !is_cluster {
+            return Ok(());
         }
         // A reader of the ledger must know of processes before there are any.
         self.commit()?;

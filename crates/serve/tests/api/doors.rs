@@ -103,6 +103,22 @@ fn a_code_opens_one_session_which_does_what_the_dashboard_does() {
 }
 
 #[test]
+fn where_others_say_what_trains_even_the_owner_only_looks() {
+    let server = Server::changed_by(Security::Sessions, Some("ask them".into()));
+    assert_eq!(server.by_socket("GET", "/v1/jobs", None).status, 200);
+    assert!(!server.code().is_empty(), "a browser is let in");
+    for (method, path, body) in [
+        ("POST", "/v1/jobs", submission()),
+        ("PUT", "/v1/policy", r#"{"policy": "fifo"}"#.to_owned()),
+        ("PATCH", "/v1/jobs/a", r#"{"weight": 2}"#.to_owned()),
+    ] {
+        let (_, _, hint) = server.by_socket(method, path, Some(&body)).refused(403);
+        assert_eq!(hint, "ask them", "{method} {path}");
+    }
+    assert_eq!(server.granted(), 0);
+}
+
+#[test]
 fn the_token_for_metrics_opens_nothing_else() {
     for security in [Security::Sessions, Security::Elsewhere] {
         let server = Server::secured_by(security);

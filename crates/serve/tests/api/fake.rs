@@ -81,6 +81,11 @@ impl Server {
     }
 
     pub(crate) fn secured_by(security: Security) -> Server {
+        Server::changed_by(security, None)
+    }
+
+    /// One whose jobs are changed elsewhere, in this way.
+    pub(crate) fn changed_by(security: Security, changed_by: Option<String>) -> Server {
         let folder = tempfile::tempdir().unwrap();
         let (requests, mut asked) = mpsc::unbounded_channel::<Pending>();
         let cluster = ClusterState {
@@ -131,6 +136,7 @@ impl Server {
             sessions: Arc::new(Sessions::default()),
             describe: Arc::new(describe),
             registry: Registry::built_in(),
+            changed_by,
         };
         let socket = UnixListener::bind(folder.path().join("socket")).unwrap();
         let doors = Doors { socket: Some(socket), web: listener, security };

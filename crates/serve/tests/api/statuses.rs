@@ -293,6 +293,7 @@ fn an_engine_that_is_gone_is_said() {
             Ok(bellwether_serve::ledger::Task { training_samples: 1, bytes: 1 })
         }),
         registry: bellwether_sched::registry::Registry::built_in(),
+        changed_by: None,
     };
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let engine = bellwether_serve::request::EngineHandle { requests, snapshots };

@@ -149,8 +149,8 @@ impl Stage {
         let describe = Arc::new(|_: &_| Ok(Task { training_samples: 1, bytes: 1 }));
         let token = Secret::parse(&"5a".repeat(32)).unwrap();
         let registry = bellwether_sched::registry::Registry::built_in();
-        let options =
-            ApiOptions { token, users: Arc::default(), sessions: self.sessions.clone(), describe, registry };
+        let (users, sessions, changed_by) = (Arc::default(), self.sessions.clone(), None);
+        let options = ApiOptions { token, users, sessions, describe, registry, changed_by };
         let doors = Doors { socket: None, web: listener, security: Security::Sessions };
         let serving = serve(doors, self.engine.clone(), options).unwrap();
         self.address = serving.address();

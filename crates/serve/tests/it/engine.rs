@@ -147,6 +147,12 @@ impl Daemon {
         wishes.last.get(&JobId(job)).map(|wanted| wanted.workers)
     }
 
+    /// Where a job's pods should be.
+    pub(crate) fn places(&self, job: u32) -> BTreeMap<String, u32> {
+        let wishes = self.wishes.lock().expect("no thread panics with it");
+        wishes.last.get(&JobId(job)).and_then(|wanted| wanted.places.clone()).unwrap_or_default()
+    }
+
     fn wishes(&self) -> usize {
         self.wishes.lock().expect("no thread panics with it").all.len()
     }
