@@ -47,8 +47,8 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ),
     (
         "serve",
-        13300,
-        "the daemon: ledger, what follows a run's folder, its compaction and replay, engine, queues, processes, nodes that join and are partly others', HTTP API with users and roles, dashboard",
+        13400,
+        "the daemon: ledger, what follows a run's folder, its compaction and replay, engine, queues, processes, nodes that join and are partly others', HTTP API with users and roles, dashboard, also for an engine that others steer",
     ),
     (
         "session",

@@ -149,6 +149,21 @@ fn a_lost_node_within_the_bounds_gets_no_pod() {
 }
 
 #[test]
+fn a_job_that_grew_grows_again_once_its_author_lets_it() {
+    let mut seen = training();
+    seen.terms.cooldown_s = 60;
+    seen.desired = Some(desired(3, &[("n0", 2), ("n1", 1)]));
+    let todo = reconcile(&seen);
+    assert_eq!((&todo.actions[..], todo.again_s), (&[Action::Tell(News::Settled(2))][..], Some(50.0)));
+    seen.now_s = 60.0;
+    assert!(matches!(&reconcile(&seen).actions[..], [Action::Allocate(next, _)] if next.workers == 3));
+    // It shrinks at once.
+    seen.now_s = 10.0;
+    seen.desired = Some(desired(1, &[("n0", 1)]));
+    assert!(matches!(&reconcile(&seen).actions[..], [Action::Allocate(next, _)] if next.workers == 1));
+}
+
+#[test]
 fn a_job_that_ran_for_as_long_as_it_may_has_failed() {
     let mut seen = training();
     seen.terms.active_deadline_s = Some(100);

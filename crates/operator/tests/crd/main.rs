@@ -5,6 +5,7 @@
 mod chart;
 mod golden;
 mod objects;
+mod pages;
 mod queues;
 mod rules;
 mod structural;

@@ -92,6 +92,18 @@ fn ends(operator: &Operator) -> BTreeMap<String, u32> {
     ends
 }
 
+/// How long decisions took, in milliseconds, in ascending order.
+fn deciding_ms(operator: &Operator) -> Vec<f64> {
+    let text = std::fs::read_to_string(operator.state().join("ledger.jsonl")).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let mut times: Vec<f64> = lines
+        .filter(|line| line["entry"] == "decided")
+        .filter_map(|line| Some(1e3 * line["deciding_s"].as_f64()?))
+        .collect();
+    times.sort_by(f64::total_cmp);
+    times
+}
+
 /// Jobs of which a person says the number of workers get other numbers, all at once.
 async fn storm(jobs: &Jobs, round: u32) {
     let numbers = (0..JOBS).filter(|number| number % 5 < 2);
@@ -183,6 +195,9 @@ fn a_thousand_nodes_and_hundreds_of_jobs() {
             "API server: {all_ms:.1} ms of processor per pod, {net_ms:.1} ms without the {idle:.2} processors that \
              {NODES} idle nodes keep busy"
         );
+        let deciding = deciding_ms(&operator);
+        let (middle, most) = (deciding[deciding.len() / 2], deciding[deciding.len() - 1]);
+        eprintln!("{} decisions: {middle:.2} ms in the middle, {most:.1} ms at most", deciding.len());
         eprintln!("operator: {memory:.0} MiB at most, {:.1} s of processor", use_of_processors::seconds(operator.process().unwrap()));
         assert!(memory < 100.0, "{memory} MiB");
         assert!(busy <= HALF, "`half` held {busy} of {HALF} slots");
