@@ -70,7 +70,7 @@ fn rest(job: &ElasticJob, pattern: Option<Regex>) -> Result<Checked, FieldError>
     let pods = job.spec.elastic.pods(&sizes);
     let of_pods = |pods: u32| pods.saturating_mul(slots_per_pod);
     let mut workers = WorkerRange { min: of_pods(*pods.start()), max: of_pods(*pods.end()) };
-    let batch = described.as_ref().map(|described| described.batch.size as u64);
+    let batch = described.as_ref().map(|described| described.batch.size);
     let batch = batch.or_else(|| job.spec.work.as_ref()?.batch_size);
     if let (Some(batch), Some(least)) = (batch, job.spec.hints.min_local_batch) {
         let worth = u32::try_from(batch / least.max(1)).unwrap_or(u32::MAX);

@@ -121,6 +121,20 @@ fn a_job_becomes_what_the_engine_takes() {
 }
 
 #[test]
+fn there_are_no_more_workers_than_the_batch_is_worth() {
+    let most = |least: u64, min: u32| {
+        let elastic = json!({"minReplicas": min, "maxReplicas": 4});
+        let spec = json!({"job": digits(), "elastic": elastic, "hints": {"minLocalBatch": least}});
+        let checked = check(&job(spec)).unwrap();
+        (checked.workers, checked.job.unwrap().batch.size)
+    };
+    let (free, batch) = most(1, 1);
+    assert_eq!(free, WorkerRange { min: 1, max: 4 });
+    assert_eq!(most(batch / 2, 1).0, WorkerRange { min: 1, max: 2 });
+    assert_eq!(most(batch * 2, 3).0, WorkerRange { min: 3, max: 3 }, "no fewer than its author's fewest");
+}
+
+#[test]
 fn a_chosen_number_of_workers_is_rounded_down_to_a_size() {
     let elastic = json!({"minReplicas": 1, "maxReplicas": 8, "discreteSizes": [2, 4], "policy": "Manual"});
     for (replicas, workers) in [(1, 2), (3, 2), (4, 4), (8, 4)] {

@@ -169,7 +169,8 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         };
         if !is_move {
             // What it holds elsewhere is given up when no more processes are there than should be.
-            let stays = |slot: &&Slot| !slots.contains(slot) && !(is_of_pods && !self.state.is_up(slot.node));
+            let may_stay = |slot: &Slot| !is_of_pods || self.state.is_up(slot.node);
+            let stays = |slot: &&Slot| !slots.contains(slot) && may_stay(slot);
             slots.extend(held.iter().filter(stays).copied().collect::<Vec<_>>());
             slots.sort_unstable();
         }
