@@ -91,9 +91,11 @@ fn supported(job: &ElasticJob, checked: &Checked) -> Result<(), Vec<FieldError>>
         let what = "this version gives each pod one slot";
         return not_yet("spec.worker.slotsPerPod", what, "let each pod have one GPU, and the job more pods");
     }
-    if !checked.sizes.are_contiguous() {
-        let what = "this version cannot leave sizes out between the smallest and the largest";
-        return not_yet("spec.elastic.discreteSizes", what, "leave step and discreteSizes out");
+    let chooses = spec.elastic.policy == crd::Policy::Manual;
+    if !(checked.sizes.are_contiguous() || chooses) {
+        let what = "this version's policies leave no sizes out between the smallest and the largest";
+        let hint = "leave step and discreteSizes out, or choose the number yourself with policy: Manual";
+        return not_yet("spec.elastic.discreteSizes", what, hint);
     }
     if !spec.elastic.preemptible {
         let what = "this version takes workers away from any job where its policy wants them elsewhere";

@@ -121,6 +121,26 @@ fn a_job_becomes_what_the_engine_takes() {
 }
 
 #[test]
+fn what_this_version_cannot_do_is_refused_with_the_field() {
+    let refused = |more: &[(&str, Value)]| {
+        let spec = with(json!({"job": digits(), "elastic": {"minReplicas": 1, "maxReplicas": 4}}), more);
+        bellwether_operator::spec::of(&job(spec)).map_err(|errors| errors[0].field.clone()).err()
+    };
+    let gaps = ("/elastic/discreteSizes", json!([1, 4]));
+    for (more, field) in [
+        (vec![("/worker", json!({"slotsPerPod": 2}))], Some("spec.worker.slotsPerPod")),
+        (vec![gaps.clone()], Some("spec.elastic.discreteSizes")),
+        // Who chooses the number needs no policy that knows of gaps.
+        (vec![gaps, ("/elastic/policy", json!("Manual")), ("/elastic/replicas", json!(4))], None),
+        (vec![("/elastic/preemptible", json!(false))], Some("spec.elastic.preemptible")),
+        (vec![("/checkpoint", json!({"onPreempt": false}))], Some("spec.checkpoint.onPreempt")),
+        (vec![("/activeDeadlineSeconds", json!(60))], None),
+    ] {
+        assert_eq!(refused(&more).as_deref(), field, "{more:?}");
+    }
+}
+
+#[test]
 fn there_are_no_more_workers_than_the_batch_is_worth() {
     let most = |least: u64, min: u32| {
         let elastic = json!({"minReplicas": min, "maxReplicas": 4});
