@@ -2,6 +2,7 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is a command line of its own")]
 
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -98,7 +99,12 @@ fn main() -> ExitCode {
 fn dispatch(verb: Verb) -> Result<ExitCode> {
     match verb {
         Verb::Crd(CrdArguments { without_rules }) => {
-            print!("{}", bellwether_operator::crd::crds(!without_rules));
+            let text = bellwether_operator::crd::crds(!without_rules);
+            match std::io::stdout().write_all(text.as_bytes()) {
+                // Who reads has seen enough.
+                Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
+                written => written.context("the definitions cannot be printed")?,
+            }
             Ok(ExitCode::SUCCESS)
         }
         Verb::Pod(command) => Ok(pod::run(&command)),
