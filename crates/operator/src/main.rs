@@ -127,6 +127,12 @@ fn event_loop() -> Result<tokio::runtime::Runtime> {
 }
 
 async fn run(arguments: RunArguments) -> Result<()> {
+    let dashboard = arguments.listen_dashboard;
+    anyhow::ensure!(
+        dashboard.ip().is_loopback(),
+        "--listen-dashboard {dashboard}: it has to be an address of loopback, because nothing is encrypted there; let \
+         others forward the port"
+    );
     let client = kube::Client::try_default().await.context("Kubernetes cannot be found")?;
     let mut slots = SlotRule { processors: arguments.processors_per_slot, ..SlotRule::default() };
     slots.tolerated = arguments.tolerate.into_iter().chain([arguments.gpu_resource.clone()]).collect();

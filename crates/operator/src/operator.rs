@@ -153,7 +153,9 @@ async fn work(options: Options, lease_transitions: u64, master: [u8; 32], lead: 
         take_over(engine.engine()?, &context, &seen, &log).await?;
     }
     let engine = start(engine.take()?)?;
-    let _shown = doors::show(&folder.join(RUNS), options.listen_dashboard, &context).await?;
+    // Jobs train without it, too.
+    let shown = doors::show(&folder.join(RUNS), options.listen_dashboard, &context).await;
+    let _shown = shown.inspect_err(|error| log(&format!("the dashboard cannot be shown: {error:#}")));
     let store = seen.queues.store.clone();
     let mut keeper = Keeper::new(client.clone(), ends.engine.clone(), store, Arc::clone(&log));
     // Jobs are offered to the engine with their queues.
