@@ -153,9 +153,7 @@ async fn work(options: Options, lease_transitions: u64, master: [u8; 32], lead: 
         take_over(engine.engine()?, &context, &seen, &log).await?;
     }
     let engine = start(engine.take()?)?;
-    // Jobs train without it, too.
-    let shown = doors::show(&folder.join(RUNS), options.listen_dashboard, &context).await;
-    let _shown = shown.inspect_err(|error| log(&format!("the dashboard cannot be shown: {error:#}")));
+    let _shown = doors::show(&folder.join(RUNS), options.listen_dashboard, &context, &log).await;
     let store = seen.queues.store.clone();
     let mut keeper = Keeper::new(client.clone(), ends.engine.clone(), store, Arc::clone(&log));
     // Jobs are offered to the engine with their queues.

@@ -52,7 +52,12 @@ pub(super) async fn listen(address: SocketAddr) -> Result<TcpListener> {
 }
 
 /// Shows the dashboard at this address, and what the engine knows to programs of the same pod.
-pub(super) async fn show(runs: &Path, listen: SocketAddr, context: &Context) -> Result<Serving> {
+pub(super) async fn show(
+    runs: &Path,
+    listen: SocketAddr,
+    context: &Context,
+    log: &Arc<dyn Fn(&str) + Send + Sync>,
+) -> Option<Serving> {
     let (runs, engine, describe) = (runs.to_owned(), context.engine.clone(), context.describe.clone());
     // It opens files, and a runtime that must not end among the tasks of another.
     let shown = tokio::task::spawn_blocking(move || {
@@ -61,7 +66,10 @@ pub(super) async fn show(runs: &Path, listen: SocketAddr, context: &Context) -> 
             "jobs are objects here: `kubectl edit elasticjob`, or `bellwether … --kubernetes`".into();
         view::show(View { state_dir, listen, engine, registry, changed_by }, describe)
     });
-    Ok(shown.await??)
+    let shown = shown.await.map_err(|error| error.to_string());
+    let shown = shown.and_then(|shown| shown.map_err(|error| error.to_string()));
+    // Jobs train without it, too.
+    shown.inspect_err(|error| log(&format!("the dashboard cannot be shown: {error}"))).ok()
 }
 
 /// What leads, once it does.
