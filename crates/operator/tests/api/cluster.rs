@@ -11,7 +11,7 @@ use crate::support::operator::{Jobs, Operator, bellwether, namespace};
 use crate::support::wait_for;
 use crate::{bench, on_server};
 
-async fn queue(client: &Client, name: &str, spec: Value) {
+pub(crate) async fn queue(client: &Client, name: &str, spec: Value) {
     let api: Api<Queue> = Api::all(client.clone());
     let _ = api.delete(name, &DeleteParams::default()).await;
     let queue = json!({"apiVersion": "train.bellwether.dev/v1alpha1", "kind": "Queue", "metadata": {"name": name},

@@ -11,6 +11,7 @@ mod dashboard;
 mod faults;
 mod plan;
 mod scripts;
+mod security;
 mod train;
 
 use std::path::PathBuf;

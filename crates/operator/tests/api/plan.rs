@@ -1,14 +1,19 @@
-//! The road from a profile by a plan to a job of the cluster.
+//! The road through all rooms: from a profile by a prediction and a plan to a job of the cluster in a queue, which is
+//! resized, and to the weights that it leaves.
 
 use std::process::Command;
 
+use bellwether_operator::crd::Queue;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Api, PostParams};
-use serde_json::Value;
+use kube::api::{Api, DeleteParams, PostParams};
+use serde_json::{Value, json};
 
+use crate::cluster::queue;
 use crate::support::job::{self, digits};
 use crate::support::operator::{Jobs, bellwether, namespace};
 use crate::{bench, on_server};
+
+const STEPS: u64 = 30_000;
 
 const PRICES: &str = r#"
 [network]
@@ -24,12 +29,13 @@ price = "$0.10/h"
 
 #[test]
 #[ignore = "among those of many minutes"]
-fn a_job_is_profiled_planned_exported_and_trained() {
+fn a_job_is_profiled_predicted_planned_exported_queued_resized_and_leaves_its_weights() {
     on_server(async |kubeconfig| {
         let bench = bench(kubeconfig.clone(), &["--policy", "fair"]).await;
         namespace(&bench.client, "train-plan").await;
         let folder = bench.folder.path();
-        let file = job::file(folder, &digits(2_000));
+        let (trained, steps) = (digits(STEPS), STEPS.to_string());
+        let file = job::file(folder, &trained);
         let (profile, prices) = (folder.join("profile.json"), folder.join("prices.toml"));
         std::fs::write(&prices, PRICES).unwrap();
         let run = |command: &mut Command| {
@@ -40,9 +46,13 @@ fn a_job_is_profiled_planned_exported_and_trained() {
         let mut measure = Command::new(bellwether());
         measure.args(["profile", "--steps", "20", "--state-dir"]).arg(folder.join("profiled"));
         run(measure.arg(&file).arg("-o").arg(&profile));
+        let mut predict = Command::new(bellwether());
+        predict.arg("predict").arg(&profile).args(["--workers", "1..2", "--format", "json"]);
+        let predicted: Value = serde_json::from_slice(&run(&mut predict)).unwrap();
+        assert_eq!(predicted["predictions"].as_array().map(Vec::len), Some(2), "{predicted}");
         let mut plan = Command::new(bellwether());
         plan.arg("plan").arg(&profile).arg("--catalog").arg(&prices);
-        plan.args(["--steps", "2000", "--deadline", "2h", "--max-workers", "2", "--export", "kubernetes"]);
+        plan.args(["--steps", &steps, "--deadline", "2h", "--max-workers", "2", "--export", "kubernetes"]);
         plan.arg("--job").arg(&file).args(["--namespace", "train-plan"]);
         let objects: Value = serde_json::from_slice(&run(&mut plan)).unwrap();
         let [map, object] = &objects["items"].as_array().unwrap()[..] else { panic!("{objects}") };
@@ -54,11 +64,37 @@ fn a_job_is_profiled_planned_exported_and_trained() {
         let planned = spec["elastic"]["maxReplicas"].as_u64().unwrap();
         assert!((1..=2).contains(&planned), "{spec}");
         let jobs = Jobs::of(&bench.client, "train-plan");
-        jobs.create("digits", spec.clone()).await;
+        queue(&bench.client, "road", json!({"limit": {"all": 2}})).await;
+        let mut spec = spec.clone();
+        spec["queue"] = json!("road");
+        spec["elastic"]["maxReplicas"] = json!(2);
+        spec["checkpoint"] = json!({"volumeClaim": "runs", "path": "digits"});
+        jobs.create("digits", spec).await;
+        let wide = |status: &Value| status["readyReplicas"] == 2 && job::step(status) > 0;
+        jobs.until("digits", "two workers", 60, wide).await;
+        let mut scale = Command::new(bellwether());
+        scale.args(["scale", "digits", "--workers", "1", "--kubernetes", "--namespace", "train-plan"]);
+        scale.env("KUBECONFIG", &kubeconfig);
+        // The nodes are played by the thread of the test.
+        let scaled = tokio::task::spawn_blocking(move || scale.output()).await.unwrap().unwrap();
+        assert!(scaled.status.success(), "{}", String::from_utf8_lossy(&scaled.stderr));
         let status = jobs.until("digits", "its end", 120, |status| status["phase"] == "Succeeded").await;
-        assert_eq!(status["training"]["step"], 2_000, "{status}");
+        assert_eq!(status["training"]["step"], STEPS, "{status}");
+        assert_eq!(status["training"]["digest"], json!(job::undisturbed(folder, &trained)), "the same bits");
+        assert!(status["restarts"]["resize"].as_u64() > Some(0), "{status}");
+        let weights = folder.join("weights.safetensors");
+        let mut export = Command::new(bellwether());
+        export.arg("export").arg(status["run"].as_str().unwrap()).arg("-o").arg(&weights);
+        run(export.arg("--state-dir").arg(folder.join("nodes/claims/train-plan/runs/digits")));
+        // The format begins with the length of a header in JSON.
+        let weights = std::fs::read(&weights).unwrap();
+        let length = u64::from_le_bytes(weights[..8].try_into().unwrap()) as usize;
+        let header: Value = serde_json::from_slice(&weights[8..8 + length]).unwrap();
+        assert!(header.as_object().unwrap().values().any(|tensor| !tensor["shape"].is_null()), "{header}");
         let ledger = std::fs::read_to_string(bench.operator.state().join("ledger.jsonl")).unwrap();
         let submitted = ledger.lines().find(|line| line.contains("\"entry\":\"submitted\"")).unwrap();
         assert!(submitted.contains("\"profiled\":["), "the plan's profile was believed: {submitted}");
+        let queues: Api<Queue> = Api::all(bench.client.clone());
+        queues.delete("road", &DeleteParams::default()).await.unwrap();
     });
 }
