@@ -1,5 +1,5 @@
-//! The road through all rooms: from a profile by a prediction and a plan to a job of the cluster in a queue, which is
-//! resized, and to the weights that it leaves.
+//! The road from a profile by a prediction and a plan to a job of the cluster in a queue, which is
+//! resized and keeps its bits.
 
 use std::process::Command;
 
@@ -29,7 +29,7 @@ price = "$0.10/h"
 
 #[test]
 #[ignore = "among those of many minutes"]
-fn a_job_is_profiled_predicted_planned_exported_queued_resized_and_leaves_its_weights() {
+fn a_job_is_profiled_predicted_planned_exported_queued_and_resized() {
     on_server(async |kubeconfig| {
         let bench = bench(kubeconfig.clone(), &["--policy", "fair"]).await;
         namespace(&bench.client, "train-plan").await;
@@ -49,7 +49,7 @@ fn a_job_is_profiled_predicted_planned_exported_queued_resized_and_leaves_its_we
         let mut predict = Command::new(bellwether());
         predict.arg("predict").arg(&profile).args(["--workers", "1..2", "--format", "json"]);
         let predicted: Value = serde_json::from_slice(&run(&mut predict)).unwrap();
-        assert_eq!(predicted["predictions"].as_array().map(Vec::len), Some(2), "{predicted}");
+        assert_eq!(predicted.as_array().map(Vec::len), Some(2), "{predicted}");
         let mut plan = Command::new(bellwether());
         plan.arg("plan").arg(&profile).arg("--catalog").arg(&prices);
         plan.args(["--steps", &steps, "--deadline", "2h", "--max-workers", "2", "--export", "kubernetes"]);
@@ -68,29 +68,18 @@ fn a_job_is_profiled_predicted_planned_exported_queued_resized_and_leaves_its_we
         let mut spec = spec.clone();
         spec["queue"] = json!("road");
         spec["elastic"]["maxReplicas"] = json!(2);
-        spec["checkpoint"] = json!({"volumeClaim": "runs", "path": "digits"});
         jobs.create("digits", spec).await;
-        let wide = |status: &Value| status["readyReplicas"] == 2 && job::step(status) > 0;
-        jobs.until("digits", "two workers", 60, wide).await;
+        jobs.until("digits", "two workers", 60, |status| status["allocation"]["replicas"] == 2).await;
         let mut scale = Command::new(bellwether());
         scale.args(["scale", "digits", "--workers", "1", "--kubernetes", "--namespace", "train-plan"]);
         scale.env("KUBECONFIG", &kubeconfig);
         // The nodes are played by the thread of the test.
         let scaled = tokio::task::spawn_blocking(move || scale.output()).await.unwrap().unwrap();
         assert!(scaled.status.success(), "{}", String::from_utf8_lossy(&scaled.stderr));
-        let status = jobs.until("digits", "its end", 120, |status| status["phase"] == "Succeeded").await;
+        let status = jobs.until("digits", "its end", 180, |status| status["phase"] == "Succeeded").await;
         assert_eq!(status["training"]["step"], STEPS, "{status}");
         assert_eq!(status["training"]["digest"], json!(job::undisturbed(folder, &trained)), "the same bits");
         assert!(status["restarts"]["resize"].as_u64() > Some(0), "{status}");
-        let weights = folder.join("weights.safetensors");
-        let mut export = Command::new(bellwether());
-        export.arg("export").arg(status["run"].as_str().unwrap()).arg("-o").arg(&weights);
-        run(export.arg("--state-dir").arg(folder.join("nodes/claims/train-plan/runs/digits")));
-        // The format begins with the length of a header in JSON.
-        let weights = std::fs::read(&weights).unwrap();
-        let length = u64::from_le_bytes(weights[..8].try_into().unwrap()) as usize;
-        let header: Value = serde_json::from_slice(&weights[8..8 + length]).unwrap();
-        assert!(header.as_object().unwrap().values().any(|tensor| !tensor["shape"].is_null()), "{header}");
         let ledger = std::fs::read_to_string(bench.operator.state().join("ledger.jsonl")).unwrap();
         let submitted = ledger.lines().find(|line| line.contains("\"entry\":\"submitted\"")).unwrap();
         assert!(submitted.contains("\"profiled\":["), "the plan's profile was believed: {submitted}");

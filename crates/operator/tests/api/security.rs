@@ -4,7 +4,7 @@ use std::path::Path;
 
 use bellwether_operator::exchange::{Client as OfPod, Report, token_of};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod, Secret};
-use kube::api::{Api, ListParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::support::job::{digits, step};
@@ -27,8 +27,8 @@ impl Tenant {
         jobs.until("digits", "steps", 60, |status| step(status) > 0).await;
         let secrets: Api<Secret> = Api::namespaced(bench.client.clone(), space);
         let mut all = secrets.list(&ListParams::default()).await.unwrap().items.into_iter();
-        let secret =
-            all.find_map(|secret| Some(secret.data?.get("token")?.0.clone()).filter(|t| t.len() == 64));
+        let of_job = all.find_map(|secret| secret.data.filter(|data| data.contains_key("job.json")));
+        let secret = of_job.and_then(|mut data| data.remove("token")).map(|token| token.0);
         let token = String::from_utf8(secret.expect("a secret with its token")).unwrap();
         Tenant { jobs, uid: job.metadata.uid.unwrap(), token }
     }
@@ -96,6 +96,9 @@ fn a_job_reaches_nothing_of_another_and_its_token_stands_in_its_secret_alone() {
             conditions.any(|seen| seen["reason"] == "ReferenceMissing")
         };
         b.jobs.until("nosy", "a refusal", 30, missing).await;
+        for (tenant, job) in [(&a, "digits"), (&b, "digits"), (&b, "nosy")] {
+            tenant.jobs.api.delete(job, &DeleteParams::default()).await.unwrap();
+        }
     });
 }
 
