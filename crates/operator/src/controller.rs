@@ -388,7 +388,7 @@ async fn look_after(job: &Arc<ElasticJob>, uid: &str, context: &Context) -> Resu
         // What follows from it is found at once.
         return Ok(Next::requeue(Duration::ZERO));
     }
-    let unseen = context.edit(uid, |known| known.sees(&seen));
+    let unseen = context.edit(uid, |known| known.unseen());
     let unwritten = status::write(job, Some(&spec), &kept, &seen, context).await?;
     let removed = kept.ended_s.zip(spec.ttl_s).map(|(ended_s, ttl_s)| ended_s + ttl_s as f64 - now_s());
     let again =

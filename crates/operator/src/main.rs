@@ -13,6 +13,7 @@ use bellwether_operator::client::{self, ClientArguments};
 use bellwether_operator::nodes::SlotRule;
 use bellwether_operator::operator::{self, Options};
 use bellwether_operator::pod::{self, PodCommand};
+use bellwether_serve::daemon::view::check_listen;
 use clap::{Args, Parser, Subcommand};
 
 /// Trains elastic jobs on Kubernetes
@@ -127,12 +128,7 @@ fn event_loop() -> Result<tokio::runtime::Runtime> {
 }
 
 async fn run(arguments: RunArguments) -> Result<()> {
-    let dashboard = arguments.listen_dashboard;
-    anyhow::ensure!(
-        dashboard.ip().is_loopback(),
-        "--listen-dashboard {dashboard}: it has to be an address of loopback, because nothing is encrypted there; let \
-         others forward the port"
-    );
+    check_listen(arguments.listen_dashboard).context("--listen-dashboard")?;
     let client = kube::Client::try_default().await.context("Kubernetes cannot be found")?;
     let mut slots = SlotRule { processors: arguments.processors_per_slot, ..SlotRule::default() };
     slots.tolerated = arguments.tolerate.into_iter().chain([arguments.gpu_resource.clone()]).collect();

@@ -29,8 +29,27 @@ pub(super) async fn carry_out(
     actions: &[Action],
     context: &Context,
 ) -> Result<bool, Fault> {
+    let mut leavers = Leavers::new();
+    let outcome = carry_out_each(job, spec, observed, actions, context, &mut leavers).await;
+    // One event for all that leave for the same reason, and none for those that could not be told.
+    for (why, pods) in leavers {
+        context.event(job, EventType::Normal, "PodLeaves", &format!("{}: {why}", pods.join(", "))).await;
+    }
+    outcome
+}
+
+/// Pods that were told to go, by why.
+type Leavers<'a> = BTreeMap<&'a str, Vec<&'a str>>;
+
+async fn carry_out_each<'a>(
+    job: &Arc<ElasticJob>,
+    spec: &JobSpec,
+    observed: &Observed,
+    actions: &'a [Action],
+    context: &Context,
+    leavers: &mut Leavers<'a>,
+) -> Result<bool, Fault> {
     let pods: Api<Pod> = Api::namespaced(context.client.clone(), &spec.namespace);
-    tell_of_leavers(job, actions, context).await;
     for action in actions {
         match action {
             Action::Allocate(allocation, reason) => {
@@ -49,9 +68,10 @@ pub(super) async fn carry_out(
                 return Ok(true);
             }
             Action::Create(pod) => create(job, spec, pod, context).await?,
-            Action::Delete { pod, grace_s, .. } => {
+            Action::Delete { pod, grace_s, why } => {
                 count(&context.counters.deletes, 1);
                 delete(&pods, observed_uid(pod, spec, context), pod, *grace_s).await?;
+                leavers.entry(why).or_default().push(pod);
             }
             Action::Count { pod, is_fault, was_coordinator, what } => {
                 let uid = observed_uid(pod, spec, context);
@@ -87,20 +107,6 @@ pub(super) async fn carry_out(
         }
     }
     Ok(false)
-}
-
-/// One event for all pods that leave for the same reason.
-async fn tell_of_leavers(job: &ElasticJob, actions: &[Action], context: &Context) {
-    let mut leavers: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for action in actions {
-        if let Action::Delete { pod, why, .. } = action {
-            leavers.entry(why).or_default().push(pod);
-        }
-    }
-    for (why, pods) in leavers {
-        let note = format!("{}: {why}", pods.join(", "));
-        context.event(job, EventType::Normal, "PodLeaves", &note).await;
-    }
 }
 
 /// The counts of what went wrong, with one more pod that was lost.

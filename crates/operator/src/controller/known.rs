@@ -90,9 +90,13 @@ pub(super) type Described = Result<Option<Arc<JobSpec>>, String>;
 const UNSEEN: Duration = Duration::from_secs(5);
 
 impl Known {
-    /// These pods are seen. Answers with how long to wait for others that were created.
-    pub(super) fn sees(&mut self, pods: &[PodSeen]) -> Option<Duration> {
+    /// These pods are seen, and need not be waited for.
+    pub(super) fn sees(&mut self, pods: &[PodSeen]) {
         self.created.retain(|name, at| at.elapsed() < UNSEEN && pods.iter().all(|pod| pod.name != *name));
+    }
+
+    /// For how long pods that were created and not seen are still waited for, if there are any.
+    pub(super) fn unseen(&self) -> Option<Duration> {
         self.created.values().map(|at| UNSEEN.saturating_sub(at.elapsed())).min()
     }
 

@@ -74,11 +74,11 @@ pub(super) async fn write(
     let written_before = context.edit(&uid, |known| known.status_at.map(|at| at.elapsed()));
     let left = |period: Duration| written_before.and_then(|before| period.checked_sub(before));
     // Progress is looked at again and again anyway.
-    if is_so(&PROGRESS) && left(PROGRESS_PERIOD).is_some() {
+    if left(PROGRESS_PERIOD).is_some() && is_so(&PROGRESS) {
         return Ok(None);
     }
-    if is_so(&[&PROGRESS[..], &COUNTS].concat())
-        && let Some(left) = left(COUNTS_PERIOD)
+    if let Some(left) = left(COUNTS_PERIOD)
+        && is_so(&[&PROGRESS[..], &COUNTS].concat())
     {
         return Ok(Some(left));
     }

@@ -5,14 +5,14 @@ use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
-use crate::support::operator::{Jobs, bellwether, namespace};
+use crate::support::operator::{Jobs, bellwether, namespace, output};
 use crate::support::wait_for;
 use crate::{bench, on_server};
 
 /// The command, as a user of a namespace types it.
-struct User {
-    kubeconfig: PathBuf,
-    namespace: &'static str,
+pub(crate) struct User {
+    pub(crate) kubeconfig: PathBuf,
+    pub(crate) namespace: &'static str,
 }
 
 impl User {
@@ -21,12 +21,11 @@ impl User {
         let mut command = Command::new(bellwether());
         command.args(line.split_whitespace()).args(["--kubernetes", "--namespace", self.namespace]);
         command.env("KUBECONFIG", &self.kubeconfig).env_remove("BELLWETHER_SERVER");
-        // The nodes are played by the thread of the test.
-        tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap()
+        output(command).await
     }
 
     /// The same, where it has to succeed; its answer in JSON.
-    async fn asks(&self, line: &str) -> Value {
+    pub(crate) async fn asks(&self, line: &str) -> Value {
         let output = self.types(&format!("{line} --format json")).await;
         assert!(output.status.success(), "{line}: {}", said(&output));
         let text = String::from_utf8(output.stdout).unwrap();
@@ -89,8 +88,11 @@ fn a_job_is_submitted_scaled_stopped_resumed_and_removed_from_the_command_line()
         user.asks("stop digits").await;
         user.until("digits", "a pause", |job| job["state"] == "suspended").await;
         assert_eq!(user.asks("jobs --state suspended").await[0]["name"], "digits");
+        // It may be given another size meanwhile.
+        user.asks("scale digits --workers 2").await;
         user.asks("resume digits").await;
         let job = user.until("digits", "steps after the pause", runs).await;
+        assert_eq!((&job["min_workers"], &job["max_workers"]), (&json!(2), &json!(2)), "{job}");
         assert!(job["preemptions"].as_u64() > Some(0), "{job}");
         assert_eq!(user.asks("rm digits").await, json!({"removed": ["digits"]}));
         wait_for("its end", 60, async || {

@@ -20,7 +20,7 @@ pub(crate) async fn queue(client: &Client, name: &str, spec: Value) {
     wait_for("the queue", 10, async || api.create(&PostParams::default(), &queue).await.ok()).await;
 }
 
-fn condition<'s>(status: &'s Value, kind: &str) -> &'s Value {
+pub(crate) fn condition<'s>(status: &'s Value, kind: &str) -> &'s Value {
     let conditions = status["conditions"].as_array().into_iter().flatten();
     conditions.into_iter().find(|condition| condition["type"] == kind).unwrap_or(&Value::Null)
 }

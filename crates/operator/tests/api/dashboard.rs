@@ -7,16 +7,16 @@ use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
+use crate::cluster::condition;
 use crate::support::job::digits;
-use crate::support::operator::{Jobs, bellwether, namespace};
+use crate::support::operator::{Jobs, bellwether, namespace, output};
 use crate::{bench, on_server};
 
 /// Types a verb in the operator's pod.
 async fn types(runs: &std::path::Path, line: &str) -> Output {
     let mut command = Command::new(bellwether());
     command.args(line.split_whitespace()).env("BELLWETHER_STATE_DIR", runs).env_remove("BELLWETHER_SERVER");
-    // The nodes are played by the thread of the test.
-    tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap()
+    output(command).await
 }
 
 async fn asks(runs: &std::path::Path, line: &str) -> Value {
@@ -59,8 +59,7 @@ fn the_dashboard_shows_what_trains_and_a_job_that_runs_too_long_has_failed() {
         assert!(answer(address, "/").contains(" 200 "), "the page is there: {}", answer(address, "/"));
         assert!(answer(address, "/v1/jobs").contains(" 401 "), "but not what it shows");
         let status = jobs.until("digits", "its end", 60, |status| status["phase"] == "Failed").await;
-        let conditions = status["conditions"].as_array().unwrap();
-        let failed = conditions.iter().find(|condition| condition["type"] == "Failed").unwrap();
+        let failed = condition(&status, "Failed");
         assert!(failed["message"].as_str().unwrap().contains("activeDeadlineSeconds"), "{failed}");
     });
 }

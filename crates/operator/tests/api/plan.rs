@@ -1,5 +1,5 @@
-//! The road from a profile by a prediction and a plan to a job of the cluster in a queue, which is
-//! resized and keeps its bits.
+//! The road from a profile by a prediction and a plan to a job of the cluster in a queue, which is resized and keeps its
+//! bits.
 
 use std::process::Command;
 
@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::{Value, json};
 
+use crate::client::User;
 use crate::cluster::queue;
 use crate::support::job::{self, digits};
 use crate::support::operator::{Jobs, bellwether, namespace};
@@ -70,12 +71,9 @@ fn a_job_is_profiled_predicted_planned_exported_queued_and_resized() {
         spec["elastic"]["maxReplicas"] = json!(2);
         jobs.create("digits", spec).await;
         jobs.until("digits", "two workers", 60, |status| status["allocation"]["replicas"] == 2).await;
-        let mut scale = Command::new(bellwether());
-        scale.args(["scale", "digits", "--workers", "1", "--kubernetes", "--namespace", "train-plan"]);
-        scale.env("KUBECONFIG", &kubeconfig);
-        // The nodes are played by the thread of the test.
-        let scaled = tokio::task::spawn_blocking(move || scale.output()).await.unwrap().unwrap();
-        assert!(scaled.status.success(), "{}", String::from_utf8_lossy(&scaled.stderr));
+        let user = User { kubeconfig: kubeconfig.clone(), namespace: "train-plan" };
+        let scaled = user.asks("scale digits --workers 1").await;
+        assert_eq!(scaled["max_workers"], 1, "{scaled}");
         let status = jobs.until("digits", "its end", 180, |status| status["phase"] == "Succeeded").await;
         assert_eq!(status["training"]["step"], STEPS, "{status}");
         assert_eq!(status["training"]["digest"], json!(job::undisturbed(folder, &trained)), "the same bits");

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod, Secret};
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
 
+use crate::cluster::condition;
 use crate::support::job::{digits, step};
 use crate::support::operator::{Jobs, namespace};
 use crate::{Bench, bench, on_server};
@@ -91,10 +92,7 @@ fn a_job_reaches_nothing_of_another_and_its_token_stands_in_its_secret_alone() {
         let map: ConfigMap = serde_json::from_value(map).unwrap();
         maps.create(&PostParams::default(), &map).await.unwrap();
         b.jobs.create("nosy", json!({"job": digits(100), "profileRef": {"name": "profile"}})).await;
-        let missing = |status: &Value| {
-            let mut conditions = status["conditions"].as_array().into_iter().flatten();
-            conditions.any(|seen| seen["reason"] == "ReferenceMissing")
-        };
+        let missing = |status: &Value| condition(status, "Accepted")["reason"] == "ReferenceMissing";
         b.jobs.until("nosy", "a refusal", 30, missing).await;
         for (tenant, job) in [(&a, "digits"), (&b, "digits"), (&b, "nosy")] {
             tenant.jobs.api.delete(job, &DeleteParams::default()).await.unwrap();

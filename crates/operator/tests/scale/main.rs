@@ -80,26 +80,27 @@ async fn ended(jobs: &Jobs) -> usize {
     all.iter().filter(|job| matches!(phase(job).as_str(), "Succeeded" | "Failed")).count()
 }
 
+/// The ledger's lines of a kind.
+fn entries(operator: &Operator, kind: &str) -> Vec<Value> {
+    let text = std::fs::read_to_string(operator.state().join("ledger.jsonl")).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    lines.filter(|line| line["entry"] == kind).collect()
+}
+
 /// How often the ledger says of a run that it ended.
 fn ends(operator: &Operator) -> BTreeMap<String, u32> {
-    let text = std::fs::read_to_string(operator.state().join("ledger.jsonl")).unwrap();
     let mut ends = BTreeMap::new();
-    for line in text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()) {
-        if line["entry"] == "ended" {
-            *ends.entry(line["job"].to_string()).or_insert(0) += 1;
-        }
+    for line in entries(operator, "ended") {
+        *ends.entry(line["job"].to_string()).or_insert(0) += 1;
     }
     ends
 }
 
 /// How long decisions took, in milliseconds, in ascending order.
 fn deciding_ms(operator: &Operator) -> Vec<f64> {
-    let text = std::fs::read_to_string(operator.state().join("ledger.jsonl")).unwrap();
-    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let mut times: Vec<f64> = lines
-        .filter(|line| line["entry"] == "decided")
-        .filter_map(|line| Some(1e3 * line["deciding_s"].as_f64()?))
-        .collect();
+    let decided = entries(operator, "decided");
+    let mut times: Vec<f64> =
+        decided.iter().filter_map(|line| Some(1e3 * line["deciding_s"].as_f64()?)).collect();
     times.sort_by(f64::total_cmp);
     times
 }

@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use bellwether_operator::crd::ElasticJob;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
@@ -34,6 +34,11 @@ fn free_port() -> u16 {
 /// The command `bellwether`, which lies beside the operator's program.
 pub(crate) fn bellwether() -> PathBuf {
     Path::new(env!("CARGO_BIN_EXE_bellwether-operator")).with_file_name("bellwether")
+}
+
+/// What a command says, while the thread of the test goes on playing the nodes.
+pub(crate) async fn output(mut command: Command) -> Output {
+    tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap()
 }
 
 impl Operator {

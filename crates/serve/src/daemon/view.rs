@@ -18,7 +18,7 @@ use crate::request::EngineHandle;
 pub struct View<'v> {
     /// The folder of the engine's runs. Clients of this user find the view there, as they find a daemon.
     pub state_dir: &'v Path,
-    /// Where browsers come in; one of loopback, because nothing is encrypted there.
+    /// Where browsers come in; see [`check_listen`].
     pub listen: SocketAddr,
     /// The engine.
     pub engine: EngineHandle,
@@ -28,16 +28,26 @@ pub struct View<'v> {
     pub changed_by: String,
 }
 
+/// Nothing is encrypted there, so only programs of this machine may reach it.
+///
+/// # Errors
+///
+/// Returns an error if the address is not one of loopback.
+pub fn check_listen(listen: SocketAddr) -> Result<(), InputError> {
+    if listen.ip().is_loopback() {
+        return Ok(());
+    }
+    let error = InputError::new(listen.to_string(), "is not an address of this machine alone");
+    Err(error.hint("listen at 127.0.0.1, and let others forward the port"))
+}
+
 /// Shows an engine to clients until what this returns is dropped: the dashboard, and the verbs that only look.
 ///
 /// # Errors
 ///
 /// Returns an error if the address is not one of loopback, or if it or the files cannot be used.
 pub fn show(view: View<'_>, describe: Describe) -> Result<Serving, DaemonError> {
-    if !view.listen.ip().is_loopback() {
-        let error = InputError::new(view.listen.to_string(), "is not an address of this machine alone");
-        return Err(error.hint("listen at 127.0.0.1, and let others forward the port").into());
-    }
+    check_listen(view.listen)?;
     let folder = view.state_dir.join(FOLDER);
     private::folder(&folder).and_then(|()| private::restrict(&folder)).map_err(failed(&folder))?;
     let token = token(&token_file(view.state_dir))?;
