@@ -1,5 +1,5 @@
-//! The road from a profile by a prediction and a plan to a job of the cluster in a queue, which is resized and keeps its
-//! bits.
+//! The road from a profile by a prediction and a plan to a job of the cluster in a queue, which is resized and keeps
+//! its bits.
 
 use std::process::Command;
 
