@@ -67,8 +67,12 @@ impl Group {
             return;
         };
         let in_step = self.rate == 1.0 && self.progress_us == self.since_us;
-        let end_us =
-            if in_step { first_us } else { clock.now() + (first_us - self.progress_us).max(0.0) / self.rate };
+        // A group that ran slower may fall into step by rounding alone, a last bit past the end of its next block.
+        let end_us = if in_step {
+            first_us.max(clock.now())
+        } else {
+            clock.now() + (first_us - self.progress_us).max(0.0) / self.rate
+        };
         match self.end {
             Some(ticket) => {
                 clock.reschedule(ticket, end_us);
@@ -185,5 +189,27 @@ impl Group {
             self.rate = rate;
             self.foresee(event, clock);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_ends_now_where_rounding_puts_its_end_before_the_present() {
+        // As a workload of random kernels had it: the group ran at part of its speed before.
+        let (now_us, end_us) = (256.040_214_015_398_76, 256.040_214_015_398_7);
+        assert!(end_us < now_us);
+        let mut clock = Clock::new();
+        clock.at(now_us, Event::Slice);
+        clock.step();
+        let mut blocks = Queue::new();
+        blocks.schedule(end_us, 0);
+        let demand = Demand::default();
+        let mut group =
+            Group { launch: 0, demand, progress_us: now_us, since_us: now_us, rate: 1.0, blocks, end: None };
+        group.foresee(Event::End { partition: 0, rank: 0, launch: 0 }, &mut clock);
+        assert_eq!(clock.next_time(), Some(now_us));
     }
 }
