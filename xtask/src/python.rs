@@ -90,8 +90,8 @@ pub(crate) fn torch_variables() -> Result<Vec<(&'static str, PathBuf)>> {
     Ok(vec![("BELLWETHER_TEST_PYTHON", python), ("PYTHONPATH", package::lay_out(&root, &target)?)])
 }
 
-/// Variables with the Pythons by which tests in Rust run scripts as their users have them; one that cannot be made is
-/// left out, after saying why.
+/// Variables with the Pythons by which tests in Rust run scripts as their users have them, and with the package for
+/// those that use it; one that cannot be made is left out, after saying why.
 pub(crate) fn script_variables() -> Result<Vec<(&'static str, PathBuf)>> {
     let (root, target) = (tree::root()?, tree::target()?);
     let interpreter = environment::interpreter();
@@ -103,6 +103,12 @@ pub(crate) fn script_variables() -> Result<Vec<(&'static str, PathBuf)>> {
             Outcome::Ready(python) => variables.push((variable, python)),
             Outcome::Skipped(why) => println!("SKIPPED: scripts in Python that need {environment}: {why}"),
         }
+    }
+    if !variables.is_empty() {
+        if !package::build(&root)? {
+            bail!("the package cannot be built");
+        }
+        variables.push(("PYTHONPATH", package::lay_out(&root, &target)?));
     }
     Ok(variables)
 }

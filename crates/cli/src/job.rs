@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use bellwether_core::declared::{merge, script_of};
-use bellwether_core::job::{CheckedJob, Job};
+use bellwether_core::job::{CheckedJob, Job, Model};
 use bellwether_core::{InputError, parse};
 use bellwether_runtime::membership::WorkloadDescription;
 use bellwether_runtime::run_dir::RunDir;
+use bellwether_session::kind;
 use bellwether_session::script::{Lead, Output, Script, Trained};
 use clap::Args;
 
@@ -103,26 +104,39 @@ fn named(text: &str, folder: &Path, asked: &ScriptArguments) -> Result<Option<Sc
     Ok(Some(found.variables(table.environment)))
 }
 
-/// Reads the job file of a job for Kubernetes. Its paths are those of its pods, so they stay as they are, and are
-/// refused there where they are relative.
-pub(crate) fn for_pods(path: &Path, overrides: &[(String, String)]) -> Result<CheckedJob, Failure> {
-    let place = path.display().to_string();
+/// Reads a job for Kubernetes, with the text of the script that its pods get. The paths of a job file are those of its
+/// pods, so they stay as they are, and are refused there where they are relative. A script declares its job here.
+pub(crate) fn for_pods(
+    path: &Path,
+    script: &ScriptArguments,
+    overrides: &[(String, String)],
+) -> Result<(CheckedJob, Option<String>), Failure> {
     let is_script = path.extension().is_some_and(|extension| extension == "py");
-    let text = if is_script {
-        String::new()
-    } else {
-        std::fs::read_to_string(path).map_err(|error| {
-            InputError::new(&place, format!("the job file cannot be read: {error}"))
-                .hint("write the path of a job file, such as `bellwether init` makes")
-        })?
-    };
-    if is_script || script_of(&text).is_some() {
-        let error =
-            InputError::new(place, "a script trains in pods of its own image, and cannot be sent there");
-        let hint = "write an `ElasticJob` with `spec.rendezvous.backend: torchrun` and a pod template with its command";
-        return Err(error.hint(hint).into());
+    if !is_script {
+        let text = text(path)?;
+        if script_of(&text).is_none() {
+            return Ok((parse::job(&text, &path.display().to_string(), overrides)?, None));
+        }
     }
-    Ok(parse::job(&text, &place, overrides)?)
+    let Opened { job, .. } = open(path, script, overrides, Purpose::Declare)?;
+    let is_set = |key: &str| overrides.iter().any(|(name, _)| name == key);
+    let mut sent = None;
+    let job = job.edit(|job| {
+        let Model::Python { script, source, python, environment, .. } = &mut job.model else { return };
+        *source = kind::source(script).unwrap_or_default();
+        // What is here is not there: pods find an interpreter and its modules in their image.
+        if !is_set("model.python") {
+            *python = None;
+        }
+        environment.remove("PYTHONPATH");
+        if !is_set("model.script") {
+            sent = Some(script.clone());
+        }
+    })?;
+    let read = |path: PathBuf| {
+        std::fs::read_to_string(&path).map_err(|error| Failure::at(path.display().to_string(), error))
+    };
+    Ok((job, sent.map(read).transpose()?))
 }
 
 /// The job of a script that has started this program.

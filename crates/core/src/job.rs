@@ -171,6 +171,10 @@ pub enum Model {
         /// The interpreter; without it the one that `bellwether` was installed beside, or `python3`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         python: Option<PathBuf>,
+        /// Digest of the script's text; the command fills it in for pods, which have the script where this machine does
+        /// not. By it a profile is known to be one of this job.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        source: String,
         /// Where a worker computes: `"cpu"` (the default) or `"cuda"`.
         #[serde(default, skip_serializing_if = "Device::is_cpu")]
         device: Device,

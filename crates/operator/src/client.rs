@@ -30,6 +30,7 @@ use cluster::Cluster;
 
 mod cluster;
 mod failure;
+mod files;
 mod logs;
 mod object;
 mod routes;

@@ -11,12 +11,18 @@ const SOURCE_MAX: u64 = 16 << 20;
 /// and who waits for whom.
 pub fn computation(job: &Job) -> String {
     let mut model = serde_json::json!(job.model);
-    if let (Model::Python { script, .. }, Some(fields)) = (&job.model, model.as_object_mut())
-        && let Some(source) = source(script)
+    if let (Model::Python { script, source: known, .. }, Some(fields)) = (&job.model, model.as_object_mut())
+        && let Some(source) = Some(known.clone()).filter(|known| !known.is_empty()).or_else(|| source(script))
     {
-        // The same script elsewhere is as fast, and a changed one may not be.
+        // The same script elsewhere is as fast, and a changed one may not be; where its modules are does not matter.
         fields.insert("script".into(), source.into());
+        fields.remove("source");
         fields.remove("python");
+        let variables = fields.get_mut("environment").and_then(serde_json::Value::as_object_mut);
+        if variables.is_some_and(|variables| variables.remove("PYTHONPATH").is_some() && variables.is_empty())
+        {
+            fields.remove("environment");
+        }
     }
     let rule = match &job.optimizer {
         Optimizer::Sgd { momentum, .. } if *momentum == 0.0 => "sgd",
@@ -77,7 +83,7 @@ pub fn of_another_job(what: &str, name: &str) -> InputError {
 }
 
 /// Digest of a script, if it can be read.
-fn source(script: &std::path::Path) -> Option<String> {
+pub fn source(script: &std::path::Path) -> Option<String> {
     use std::io::Read;
     let mut text = Vec::new();
     std::fs::File::open(script).ok()?.take(SOURCE_MAX).read_to_end(&mut text).ok()?;

@@ -21,7 +21,7 @@ const MANIFEST: &str = "crates/operator/Cargo.toml";
 
 /// How long the tests of a stage may take.
 const MOST: Duration = Duration::from_secs(15 * 60);
-const MOST_ON_NODE: Duration = Duration::from_secs(20 * 60);
+const MOST_ON_NODE: Duration = Duration::from_secs(28 * 60);
 
 /// What a plain `cargo xtask test` leaves out.
 pub(crate) const HINT: &str = "the operator's tests on a control plane were not run: `cargo xtask test --kubernetes` \

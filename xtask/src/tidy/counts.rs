@@ -82,7 +82,7 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ),
     (
         "operator",
-        11800,
+        11900,
         "Kubernetes: custom resources with their rules, what is to be done as a pure function, the controller, what answers the client verbs, what pods and operator say to each other, the programs inside pods, and a control plane's nodes that are played",
     ),
     ("testkit", 750, "what tests of several crates share, a metadata server and an object store among it"),

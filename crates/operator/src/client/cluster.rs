@@ -170,8 +170,8 @@ impl Cluster {
     /// Creates the object of a submission; says whether it was not there before.
     pub(super) async fn submit(&self, submit: Submit) -> Result<(JobState, bool), Failure> {
         let mut wanted = Wanted::of(submit, &self.namespace)?;
-        if let Some(profile) = &wanted.profile {
-            self.keep(profile).await?;
+        for file in &wanted.files {
+            self.keep(file).await?;
         }
         let (api, base, parameters) = (self.api(), wanted.name().to_owned(), PostParams::default());
         for _ in 0..ATTEMPTS {
@@ -197,17 +197,17 @@ impl Cluster {
         Err(failure.hint("choose another name, or leave it out"))
     }
 
-    /// Writes down what was measured of a job, unless it is there.
-    async fn keep(&self, profile: &ConfigMap) -> Result<(), Failure> {
+    /// Writes down what a job refers to, unless it is there.
+    async fn keep(&self, file: &ConfigMap) -> Result<(), Failure> {
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
-        let asked = self.asked_of("configmaps", "create", profile.metadata.name.as_deref());
-        match self.answer_or(asked, api.create(&PostParams::default(), profile)).await? {
+        let asked = self.asked_of("configmaps", "create", file.metadata.name.as_deref());
+        match self.answer_or(asked, api.create(&PostParams::default(), file)).await? {
             Err(error) if !is_taken(&error) => Err(asked.failed(&error)),
             _ => Ok(()),
         }
     }
 
-    /// What a submission would create: an object, or a list of that and its profile.
+    /// What a submission would create: an object, or a list of that and what it refers to.
     pub(super) fn manifest(&self, submit: Submit) -> Result<Value, Failure> {
         let wanted = Wanted::of(submit, &self.namespace)?;
         let mut object = json!(wanted.object);
@@ -215,10 +215,11 @@ impl Cluster {
         if let Some(metadata) = object["metadata"].as_object_mut() {
             metadata.remove("annotations");
         }
-        Ok(match wanted.profile {
-            Some(profile) => json!({"apiVersion": "v1", "kind": "List", "items": [profile, object]}),
-            None => object,
-        })
+        if wanted.files.is_empty() {
+            return Ok(object);
+        }
+        let items: Vec<Value> = wanted.files.iter().map(|file| json!(file)).chain([object]).collect();
+        Ok(json!({"apiVersion": "v1", "kind": "List", "items": items}))
     }
 
     /// An object that can still be changed.

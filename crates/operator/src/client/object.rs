@@ -1,18 +1,18 @@
 //! What is asked of a daemon, as an `ElasticJob`: a submission becomes an object, other limits a patch of one.
 
-use std::collections::BTreeMap;
-
 use axum::http::StatusCode;
 use bellwether_core::InputError;
 use bellwether_core::job::{Job, WorkerRange};
-use bellwether_core::profile::Profile;
-use bellwether_serve::api::body::{Limits, Submit};
+use bellwether_serve::api::body::{Limits, Pods, Submit};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ObjectMeta;
 use serde_json::{Map, Value, json};
 
 use super::failure::Failure;
-use crate::crd::{self, Elastic, ElasticJob, ElasticJobSpec, PROFILE_KEY, Policy, ProfileRef};
+use super::files;
+use crate::crd::{
+    self, Elastic, ElasticJob, ElasticJobSpec, PROFILE_KEY, PodRole, Policy, ProfileRef, Worker,
+};
 
 /// The client's own word for a submission, as an annotation: sent twice, it is accepted once.
 const KEY: &str = "train.bellwether.dev/submission";
@@ -24,8 +24,8 @@ const NAME_MAX: usize = 52;
 #[derive(Debug)]
 pub(super) struct Wanted {
     pub(super) object: ElasticJob,
-    /// What was measured of the job, for the operator to read.
-    pub(super) profile: Option<ConfigMap>,
+    /// What the object refers to: what was measured of the job, and its script.
+    pub(super) files: Vec<ConfigMap>,
     /// Whether its author chose its name, so that another one will not do.
     pub(super) is_named: bool,
     key: Option<String>,
@@ -35,7 +35,7 @@ impl Wanted {
     /// The object of a submission, once nothing is wrong with it.
     pub(super) fn of(submit: Submit, namespace: &str) -> Result<Wanted, Failure> {
         refuse_what_needs_a_daemon(&submit)?;
-        let job = match (submit.job, submit.job_toml) {
+        let mut job = match (submit.job, submit.job_toml) {
             (Some(job), None) => job,
             (None, Some(text)) => Job::clone(&*bellwether_core::parse::job(&text, "job_toml", &[])?),
             _ => {
@@ -52,11 +52,17 @@ impl Wanted {
             None => valid(&job.name),
         };
         let workers = submit.workers.map_or(job.workers, |workers| workers.0);
-        let profile = submit.profile.map(|profile| stored(&profile, namespace)).transpose()?;
+        let profile = submit.profile.map(|profile| files::of_profile(&profile, namespace)).transpose()?;
         let named = profile.as_ref().and_then(|profile| profile.metadata.name.clone());
+        let Pods { image, script } = submit.pods.unwrap_or_default();
+        let script = script.map(|text| files::of_script(text, &mut job, namespace)).transpose()?;
+        let template = files::template(image, script.as_ref());
+        let role = || template.clone().map(|template| PodRole { template: Some(template) });
         let spec = ElasticJobSpec {
             job: Some(file(&job)),
             profile_ref: named.map(|name| ProfileRef { name, key: PROFILE_KEY.to_owned() }),
+            coordinator: role(),
+            worker: Worker { template: template.clone(), ..Worker::default() },
             elastic: Elastic {
                 min_replicas: Some(workers.min),
                 max_replicas: Some(workers.max),
@@ -73,7 +79,8 @@ impl Wanted {
         let key = submit.key;
         object.metadata.annotations = key.clone().map(|key| [(KEY.to_owned(), key)].into());
         crd::check(&object).map_err(Failure::of_fields)?;
-        Ok(Wanted { object, profile, is_named: submit.name.is_some(), key })
+        let files = profile.into_iter().chain(script).collect();
+        Ok(Wanted { object, files, is_named: submit.name.is_some(), key })
     }
 
     /// Its name.
@@ -100,18 +107,6 @@ impl Wanted {
         let free = (2..).map(numbered).find(|name| !names.contains(name.as_str()));
         self.object.metadata.name = free;
     }
-}
-
-/// A profile as an object of the cluster. Its name follows from what it says, so that jobs share it and one that is
-/// sent twice is there once.
-fn stored(profile: &Profile, namespace: &str) -> Result<ConfigMap, Failure> {
-    let said =
-        serde_json::to_value(profile).map_err(|error| Failure::invalid("profile", error.to_string()))?;
-    let name = format!("bellwether-profile-{}", crd::digest(&said));
-    let metadata =
-        ObjectMeta { name: Some(name), namespace: Some(namespace.to_owned()), ..ObjectMeta::default() };
-    let data = Some(BTreeMap::from([(PROFILE_KEY.to_owned(), said.to_string())]));
-    Ok(ConfigMap { metadata, data, immutable: Some(true), ..ConfigMap::default() })
 }
 
 fn refuse_what_needs_a_daemon(submit: &Submit) -> Result<(), Failure> {
@@ -239,6 +234,7 @@ pub(super) fn over(name: &str, how: &str) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use bellwether_core::profile::Profile;
     use bellwether_serve::api::body::{Deadline, Workers};
 
     use super::*;
@@ -302,6 +298,42 @@ mod tests {
     }
 
     #[test]
+    fn a_script_goes_into_an_object_that_its_pods_mount() {
+        let script = |job: &mut Job| {
+            job.model =
+                serde_json::from_value(json!({"kind": "python", "script": "/mine/my train.py"})).unwrap();
+            job.data = serde_json::from_value(json!({"kind": "python", "training_samples": 9})).unwrap();
+        };
+        let pods = |script: Option<&str>| {
+            Some(Pods { image: Some("torch:1".into()), script: script.map(str::to_owned) })
+        };
+        let submit = Submit { pods: pods(Some("print(1)")), ..submission(script) };
+        let Wanted { object, files, .. } = Wanted::of(submit, "research").unwrap();
+        let spec = json!(object.spec);
+        let path = spec["job"]["model"]["script"].as_str().unwrap();
+        let (folder, file) = path.rsplit_once('/').unwrap();
+        assert_eq!(json!(files[0])["data"], json!({ file: "print(1)" }));
+        for role in ["coordinator", "worker"] {
+            let pod = &spec[role]["template"]["spec"];
+            assert_eq!(pod["containers"][0]["image"], "torch:1");
+            assert_eq!(pod["containers"][0]["volumeMounts"][0]["mountPath"], folder);
+            assert_eq!(pod["volumes"][0]["configMap"]["name"], json!(files[0].metadata.name));
+        }
+        // One that the image has stays where it is.
+        let submit = Submit { pods: pods(None), ..submission(script) };
+        let Wanted { object, files, .. } = Wanted::of(submit, "research").unwrap();
+        assert_eq!(json!(object.spec)["job"]["model"]["script"], "/mine/my train.py");
+        assert!(files.is_empty());
+        // What is not a script has none, and one that no object holds is refused.
+        for (job, text) in
+            [(submission(|_| {}), "print(1)".to_owned()), (submission(script), "#".repeat(1 << 20))]
+        {
+            let submit = Submit { pods: pods(Some(&text)), ..job };
+            assert!(Wanted::of(submit, "research").is_err());
+        }
+    }
+
+    #[test]
     fn workers_of_the_command_come_before_those_of_the_job_file() {
         let submit = Submit { workers: Some(range(2, 2)), ..submission(|_| {}) };
         let elastic = Wanted::of(submit, "research").unwrap().object.spec.elastic;
@@ -317,12 +349,12 @@ mod tests {
         .unwrap();
         let submit = || Submit { profile: Some(Box::new(profile.clone())), ..submission(|_| {}) };
         let wanted = Wanted::of(submit(), "research").unwrap();
-        let map = wanted.profile.unwrap();
+        let [map] = <[ConfigMap; 1]>::try_from(wanted.files).unwrap();
         let named = wanted.object.spec.profile_ref.unwrap();
         assert_eq!(Some(&named.name), map.metadata.name.as_ref());
         let text = &map.data.unwrap()[&named.key];
         assert_eq!(serde_json::from_str::<Profile>(text).unwrap(), profile);
-        let again = Wanted::of(submit(), "research").unwrap().profile.unwrap();
+        let again = Wanted::of(submit(), "research").unwrap().files.remove(0);
         assert_eq!(again.metadata.name.as_ref(), Some(&named.name), "sent twice, it is there once");
     }
 

@@ -4,6 +4,8 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test that fails says where")]
 
+mod python;
+mod road;
 mod scripts;
 #[path = "../support/mod.rs"]
 mod support;
@@ -93,6 +95,18 @@ async fn kill(bench: &Bench, jobs: &Jobs, run: &str, role: &str) -> Duration {
     since.elapsed()
 }
 
+/// Kills the operator again and again.
+async fn kill_operators(bench: &mut Bench) {
+    let mut random = Random::new(7);
+    for _ in 0..KILLS {
+        bench.operator.kill();
+        bench.operator.start_again();
+        // Less than an operator takes to begin, and more than that.
+        let pause_s = random.between(0.05, 2.0);
+        tokio::time::sleep(Duration::from_secs_f64(pause_s)).await;
+    }
+}
+
 fn runs(status: &Value) -> bool {
     status["phase"] == "Running" && step(status) > 0
 }
@@ -121,14 +135,7 @@ fn a_job_is_resized_and_struck_on_a_real_node_and_its_bits_stay() {
         bench.operator.until_members(&run, 4).await;
         let after = kill(&bench, &jobs, &run, "coordinator").await;
         eprintln!("the coordinator's pod was killed: the next step after {:.2} s", after.as_secs_f64());
-        let mut random = Random::new(7);
-        for _ in 0..KILLS {
-            bench.operator.kill();
-            bench.operator.start_again();
-            // Less than an operator takes to begin, and more than that.
-            let pause_s = random.between(0.05, 2.0);
-            tokio::time::sleep(Duration::from_secs_f64(pause_s)).await;
-        }
+        kill_operators(&mut bench).await;
         jobs.scale("digits", 1).await;
         bench.operator.until_members(&run, 1).await;
         let status = jobs.until("digits", "its end", 400, succeeded).await;

@@ -1,10 +1,6 @@
 //! Scripts of PyTorch's and TensorFlow's on a real node, as their users have them: they know nothing of Bellwether.
-//!
-//! Their pods find Python in folders of this machine, which their template mounts: an image with a framework would be
-//! as large as that. So these are pods of a user's image, too, into which the operator brings its program.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -13,13 +9,11 @@ use kube::ResourceExt;
 use kube::api::{DeleteParams, LogParams};
 use serde_json::{Value, json};
 
+use crate::python::{BARE_IMAGE, Python};
 use crate::support::job::step;
 use crate::support::operator::{Jobs, namespace};
 use crate::support::wait_for;
 use crate::{Bench, bench, on_node, succeeded};
-
-/// An image of the node that holds one program, which is linked statically, and nothing else.
-const BARE_IMAGE: &str = "local.test/pod:1";
 
 /// Samples of a step of the scripts.
 const BATCH: u32 = 256;
@@ -28,57 +22,29 @@ const BATCH: u32 = 256;
 const MEASURED_S: f64 = 10.0;
 const FIRST_S: f64 = 3.0;
 
-/// A user's script and what it needs.
+/// A user's script, in the folder that its pods share with their checkpoint.
 struct Script {
-    python: PathBuf,
-    /// A folder that its pods share: the script, its checkpoint, and what Python compiles.
-    folder: PathBuf,
-    /// Folders of this machine that hold Python and its libraries.
-    libraries: Vec<PathBuf>,
+    python: Python,
     steps: u32,
 }
 
 impl Script {
     /// Finds the Python with the framework; `None` after saying that there is none.
     fn find(framework: &str, text: &str, steps: u32, folder: &Path) -> Option<Script> {
-        let variable = format!("BELLWETHER_TEST_{}_PYTHON", framework.to_uppercase());
-        let Some(python) = std::env::var_os(&variable).map(PathBuf::from) else {
-            eprintln!("skipped: {variable} names no Python; `cargo xtask kubernetes --all test` makes one");
-            return None;
-        };
-        let folder = folder.join("script");
-        std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(folder.join("train.py"), text).unwrap();
-        // Python compiles here what pods with a part of a processor would take long for.
-        let program = format!("import sys, {framework}; print(sys.prefix); print(sys.base_prefix)");
-        let mut command = Command::new(&python);
-        command.args(["-c", &program]).env("PYTHONPYCACHEPREFIX", folder.join("compiled"));
-        let output = command.output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let printed = String::from_utf8(output.stdout).unwrap();
-        let system = ["/usr", "/lib", "/lib64"].into_iter();
-        let mut libraries: Vec<PathBuf> = system.chain(printed.lines()).map(PathBuf::from).collect();
-        libraries.retain(|path| path.exists());
-        let all = libraries.clone();
-        libraries.retain(|path| !all.iter().any(|other| path != other && path.starts_with(other)));
-        Some(Script { python, folder, libraries, steps })
+        let python = Python::find(framework, folder)?;
+        std::fs::write(python.folder.join("train.py"), text).unwrap();
+        Some(Script { python, steps })
     }
 
     /// The job; each worker has a slot, which is a part of a processor.
     fn job(&self, backend: &str, elastic: &Value, processors: &str) -> Value {
-        let folders = self.libraries.iter().map(|path| (path, true)).chain([(&self.folder, false)]);
-        let (mut volumes, mut mounts) = (Vec::new(), Vec::new());
-        for (index, (path, read_only)) in folders.enumerate() {
-            let name = format!("folder-{index}");
-            volumes.push(json!({"name": name, "hostPath": {"path": path.canonicalize().unwrap()}}));
-            mounts.push(json!({"name": name, "mountPath": path, "readOnly": read_only}));
-        }
-        let variables = [("OMP_NUM_THREADS", "1"), ("TF_CPP_MIN_LOG_LEVEL", "1"), ("HOME", "/tmp")];
-        let mut variables: Vec<Value> =
-            variables.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
-        variables.push(json!({"name": "PYTHONPYCACHEPREFIX", "value": self.folder.join("compiled")}));
-        let command =
-            json!([self.python, self.folder.join("train.py"), self.steps.to_string(), self.checkpoint()]);
+        let Python { program, folder, .. } = &self.python;
+        let command = json!([program, folder.join("train.py"), self.steps.to_string(), self.checkpoint()]);
+        let mut template = json!({"spec": {"containers": [{
+            "name": "main", "image": BARE_IMAGE, "command": command,
+            "resources": {"requests": {"cpu": "250m"}, "limits": {"cpu": processors}},
+        }]}});
+        self.python.mount(&mut template);
         json!({
             "rendezvous": {
                 "backend": backend,
@@ -86,19 +52,12 @@ impl Script {
             },
             "work": {"steps": self.steps, "batchSize": BATCH},
             "elastic": elastic,
-            "worker": {"template": {"spec": {
-                "containers": [{
-                    "name": "main", "image": BARE_IMAGE, "command": command, "env": variables,
-                    "volumeMounts": mounts,
-                    "resources": {"requests": {"cpu": "250m"}, "limits": {"cpu": processors}},
-                }],
-                "volumes": volumes,
-            }}},
+            "worker": {"template": template},
         })
     }
 
     fn checkpoint(&self) -> PathBuf {
-        self.folder.join("checkpoint")
+        self.python.folder.join("checkpoint")
     }
 }
 

@@ -72,10 +72,25 @@ pub struct Submit {
     /// Its queue, where the daemon has any: one that has no others below it; the default one if none is named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
+    /// What pods of it need. A daemon has none, and refuses it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pods: Option<Pods>,
     /// The client's own word for this submission: sent twice, it is accepted once. The header `Idempotency-Key` is the
     /// same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
+}
+
+/// What pods of a job need on Kubernetes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Pods {
+    /// The image that they are made of, where it is not the operator's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// The text of the script that trains the job, where the image does not have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script: Option<String>,
 }
 
 /// Limits of a job that are to change; what is absent stays.

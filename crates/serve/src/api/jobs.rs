@@ -118,6 +118,10 @@ fn admit(wanted: &mut Submission, user: &User) -> Result<(), Failure> {
 /// The submission in a body, its task not yet known.
 fn read(bytes: &[u8], header_key: Option<String>) -> Result<Submission, Failure> {
     let body: Submit = body::read(bytes)?;
+    if body.pods.is_some() {
+        let failure = Failure::invalid("body, `pods`", "a daemon starts processes, and no pods");
+        return Err(failure.hint("leave it out, or submit the job to Kubernetes"));
+    }
     let Submit {
         job, job_toml, name, workers, priority, deadline, profile, rates, profile_first, key, ..
     } = body;

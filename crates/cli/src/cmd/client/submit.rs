@@ -5,11 +5,11 @@ use std::process::ExitCode;
 
 use bellwether_client::{Client, ClientError};
 use bellwether_core::deadline::Deadline;
-use bellwether_core::job::{CheckedJob, SyncPolicy, WorkerRange};
+use bellwether_core::job::{SyncPolicy, WorkerRange};
 use bellwether_core::{InputError, ParseError};
 use bellwether_render::json_line;
 use bellwether_render::table::facts;
-use bellwether_serve::api::body::{self, Submit, Workers};
+use bellwether_serve::api::body::{self, Pods, Submit, Workers};
 use bellwether_serve::secret::Secret;
 use bellwether_serve::snapshot::JobState;
 use bellwether_session::Session;
@@ -85,6 +85,9 @@ pub(crate) struct SubmitArguments {
     /// Show what would be submitted and its size; submit nothing
     #[arg(long, conflicts_with = "follow")]
     pub(crate) dry_run: bool,
+    /// Image of its pods on Kubernetes, which holds what a script imports [default: the operator's own]
+    #[arg(long, value_name = "IMAGE", requires = "kubernetes")]
+    pub(crate) image: Option<String>,
     #[command(flatten)]
     pub(crate) script: ScriptArguments,
     #[command(flatten)]
@@ -108,13 +111,13 @@ pub(crate) fn submit(arguments: &SubmitArguments, printer: &Printer) -> Result<E
     // All are read before one is sent.
     let mut jobs = Vec::new();
     for path in &arguments.jobs {
-        let mut job = open(path, arguments)?;
+        let (mut opened, pods) = open(path, arguments)?;
         if let Some(steps) = arguments.steps {
-            job = job
+            opened = opened
                 .edit(|job| (job.steps, job.epochs) = (Some(steps), None))
                 .map_err(|error| InputError { place: format!("--{}", error.place), ..error })?;
         }
-        jobs.push((path, job));
+        jobs.push(Read { path, opened, pods });
     }
     let deadline_s = arguments.deadline.map(|deadline| deadline.left_s(words::now_s()));
     let deadline_s = deadline_s.transpose().map_err(|why| InputError::new("--deadline", why))?;
@@ -130,8 +133,8 @@ pub(crate) fn submit(arguments: &SubmitArguments, printer: &Printer) -> Result<E
     let mut accepted: Vec<JobState> = Vec::new();
     let mut wrong = None;
     let each = jobs.iter().flat_map(|job| (0..arguments.count).map(move |_| job));
-    for (path, job) in each {
-        match send(&daemon, path, &job.job, arguments, deadline_s, known.as_ref()) {
+    for job in each {
+        match send(&daemon, job, arguments, deadline_s, known.as_ref()) {
             Ok(job) => {
                 if table {
                     printer.out(told(&job));
@@ -163,26 +166,36 @@ pub(crate) fn submit(arguments: &SubmitArguments, printer: &Printer) -> Result<E
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads a job.
-fn open(path: &Path, arguments: &SubmitArguments) -> Result<Opened, Failure> {
+/// A job that was read.
+struct Read<'p> {
+    path: &'p Path,
+    opened: Opened,
+    /// What its pods need, where it is to have any.
+    pods: Option<Pods>,
+}
+
+/// Reads a job, and what its pods need.
+fn open(path: &Path, arguments: &SubmitArguments) -> Result<(Opened, Option<Pods>), Failure> {
     if !arguments.daemon.kubernetes {
-        return job::open(path, &arguments.script, &arguments.set, Purpose::Declare);
+        return Ok((job::open(path, &arguments.script, &arguments.set, Purpose::Declare)?, None));
     }
-    Ok(Opened { job: job::for_pods(path, &arguments.set)?, trained: None, lead: None })
+    let (job, script) = job::for_pods(path, &arguments.script, &arguments.set)?;
+    let pods = Pods { image: arguments.image.clone(), script };
+    Ok((Opened { job, trained: None, lead: None }, Some(pods)))
 }
 
 /// Shows the objects that would be created, for `kubectl create -f -`.
 fn manifests(
-    jobs: &[(&PathBuf, Opened)],
+    jobs: &[Read<'_>],
     arguments: &SubmitArguments,
     deadline_s: Option<f64>,
     printer: &Printer,
 ) -> Result<ExitCode, Failure> {
     let known = arguments.profile.as_deref().map(|path| known::read(path, arguments)).transpose()?;
     let daemon = connect::find(&arguments.daemon, printer)?;
-    for (path, opened) in jobs {
-        let submission = submission(&opened.job, arguments, deadline_s, known.as_ref(), None)?;
-        let manifest = daemon.manifest(&submission).map_err(|error| refused(path, error))?;
+    for job in jobs {
+        let submission = submission(job, arguments, deadline_s, known.as_ref(), None)?;
+        let manifest = daemon.manifest(&submission).map_err(|error| refused(job.path, error))?;
         printer.out(format_args!("{manifest:#}"));
     }
     Ok(ExitCode::SUCCESS)
@@ -190,18 +203,14 @@ fn manifests(
 
 /// Shows what would be submitted, and what a daemon that runs says of it: its policy may give each job less than it
 /// allows.
-fn dry_run(
-    jobs: &[(&PathBuf, Opened)],
-    arguments: &SubmitArguments,
-    printer: &Printer,
-) -> Result<ExitCode, Failure> {
+fn dry_run(jobs: &[Read<'_>], arguments: &SubmitArguments, printer: &Printer) -> Result<ExitCode, Failure> {
     let daemon = connect::look(&arguments.daemon, printer)?;
     let known = daemon.as_ref().zip(arguments.name.as_deref()).map(|(daemon, name)| daemon.job(name));
     if let Some(Ok(job)) = known {
         let error = InputError::new("--name", format!("the daemon has a job `{}`", job.name));
         return Err(error.hint("choose another name, or leave it out").into());
     }
-    for (_, opened) in jobs {
+    for Read { opened, .. } in jobs {
         let job = &opened.job;
         let range = workers(job.workers, arguments)?.unwrap_or(job.workers);
         let session =
@@ -235,19 +244,18 @@ fn told(job: &JobState) -> String {
 /// Sends a job. The random key makes sure that it is accepted once, however often it is sent.
 fn send(
     daemon: &Client,
-    path: &Path,
-    job: &CheckedJob,
+    job: &Read<'_>,
     arguments: &SubmitArguments,
     deadline_s: Option<f64>,
     known: Option<&Known>,
 ) -> Result<JobState, Failure> {
     let key = Secret::random().map_err(|error| Failure::at("random key", error))?.to_text();
     let submission = submission(job, arguments, deadline_s, known, Some(key))?;
-    daemon.submit(&submission).map_err(|error| refused(path, error))
+    daemon.submit(&submission).map_err(|error| refused(job.path, error))
 }
 
 fn submission(
-    job: &CheckedJob,
+    Read { opened: Opened { job, .. }, pods, .. }: &Read<'_>,
     arguments: &SubmitArguments,
     deadline_s: Option<f64>,
     known: Option<&Known>,
@@ -265,6 +273,7 @@ fn submission(
         servers: arguments.servers.map(Workers),
         profile_first: arguments.profile_first,
         queue: arguments.queue.clone(),
+        pods: pods.clone().filter(|pods| *pods != Pods::default()),
         key,
         ..Submit::default()
     })

@@ -7,12 +7,13 @@ use bellwether_client::Client;
 use bellwether_core::InputError;
 use bellwether_core::job::{CheckedJob, WorkerRange};
 use bellwether_core::plan::{Candidate, Plan};
-use bellwether_serve::api::body::{Deadline, Submit, Workers};
+use bellwether_serve::api::body::{Deadline, Pods, Submit, Workers};
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 
 use super::PlanArguments;
 use crate::failure::Failure;
+use crate::job::ScriptArguments;
 use crate::{files, job, kubernetes};
 
 #[derive(Debug, Args)]
@@ -21,9 +22,15 @@ pub(super) struct ExportArguments {
     /// profile
     #[arg(long, value_enum, requires = "job", conflicts_with = "format")]
     export: Option<Target>,
-    /// The job file of the profile, for --export
-    #[arg(long, value_name = "JOB.toml", requires = "export")]
+    /// The job file or the script of the profile, for --export
+    #[arg(long, value_name = "JOB.toml|SCRIPT.py", requires = "export")]
     job: Option<PathBuf>,
+    /// Image of its pods, which holds what a script imports [default: the operator's own]
+    #[arg(long, value_name = "IMAGE", requires = "export")]
+    image: Option<String>,
+    /// The interpreter that runs a script here, to say what its job is [default: as for `submit`]
+    #[arg(long, value_name = "PYTHON", requires = "export")]
+    python: Option<PathBuf>,
     /// Namespace of the objects [default: that of the kubeconfig's context]
     #[arg(long, value_name = "NAMESPACE", requires = "export")]
     namespace: Option<String>,
@@ -50,13 +57,15 @@ pub(super) fn manifest(
     plan: &Plan,
     chosen: &Candidate,
 ) -> Result<Value, Failure> {
-    let job = planned(arguments, path, plan, chosen)?;
+    let (job, script) = planned(arguments, path, plan, chosen)?;
+    let pods = Pods { image: arguments.export.image.clone(), script };
     let deadline_s = plan.constraints.deadline_s;
     let submission = Submit {
         workers: Some(Workers(WorkerRange { min: job.workers.min.min(chosen.workers), max: chosen.workers })),
         job: Some((*job).clone()),
         deadline: deadline_s.map(Deadline),
         profile: Some(Box::new(files::profile_to_send(&arguments.profile)?)),
+        pods: Some(pods).filter(|pods| *pods != Pods::default()),
         ..Submit::default()
     };
     let cluster = Client::new(kubernetes::endpoint(arguments.export.namespace.as_deref())?);
@@ -69,7 +78,7 @@ fn planned(
     path: &Path,
     plan: &Plan,
     chosen: &Candidate,
-) -> Result<CheckedJob, Failure> {
+) -> Result<(CheckedJob, Option<String>), Failure> {
     let mut changes: Vec<(String, String)> = Vec::new();
     let mut set = |key: &str, value: String| changes.push((key.to_owned(), value));
     if let Some(batch) = arguments.batch {
@@ -85,7 +94,8 @@ fn planned(
         }
     }
     let place = path.display().to_string();
-    let mut job = job::for_pods(path, &changes)?;
+    let asked = ScriptArguments { python: arguments.export.python.clone(), ..ScriptArguments::default() };
+    let (mut job, script) = job::for_pods(path, &asked, &changes)?;
     let Work { steps, epochs, .. } = arguments.work.work();
     if steps.is_some() || epochs.is_some() {
         job = job.edit(|job| (job.steps, job.epochs) = (steps, epochs))?;
@@ -96,5 +106,5 @@ fn planned(
             "give the job file that was profiled, or profile this one: `bellwether profile JOB.toml -o FILE`";
         return Err(InputError::new(place, what).hint(hint).into());
     }
-    Ok(job)
+    Ok((job, script))
 }
