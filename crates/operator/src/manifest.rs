@@ -17,12 +17,15 @@ pub const SECRETS: &str = "/var/run/bellwether";
 pub const STATE: &str = "/var/lib/bellwether";
 /// Where a pod of a user's image finds the operator's program.
 const TOOLS: &str = "/bellwether";
+/// Where programs keep what is for a moment.
+const TEMPORARY: &str = "/tmp";
 /// The operator's program in its own image.
 const PROGRAM: &str = "/usr/bin/bellwether-operator";
 /// Volumes that are added.
 const SECRETS_VOLUME: &str = "bellwether-secrets";
 const STATE_VOLUME: &str = "bellwether-state";
 const TOOLS_VOLUME: &str = "bellwether-tools";
+const TEMPORARY_VOLUME: &str = "bellwether-temporary";
 /// The longest part of a job's name in the names of its objects.
 const NAME_MAX: usize = 40;
 
@@ -129,6 +132,11 @@ impl Template {
         if !is_own_image {
             self.inject(spec);
         }
+        // The operator's image has no folder that its user may write to.
+        let mounts = spec["containers"][0]["volumeMounts"].as_array();
+        if mounts.is_some_and(|mounts| mounts.iter().any(|mount| mount["name"] == TEMPORARY_VOLUME)) {
+            list(spec, "volumes").push(json!({"name": TEMPORARY_VOLUME, "emptyDir": {}}));
+        }
         pod
     }
 
@@ -175,7 +183,8 @@ impl Template {
             Some((claim, _)) => json!({"name": STATE_VOLUME, "persistentVolumeClaim": {"claimName": claim}}),
             None => json!({"name": STATE_VOLUME, "emptyDir": {}}),
         };
-        let secret = json!({"name": SECRETS_VOLUME, "secret": {"secretName": secret, "defaultMode": 0o400}});
+        // The files are root's, and only containers that mount the secret see them: any user of this one may read it.
+        let secret = json!({"name": SECRETS_VOLUME, "secret": {"secretName": secret, "defaultMode": 0o444}});
         list(spec, "volumes").extend([secret, state]);
     }
 
@@ -202,8 +211,13 @@ impl Template {
             state["subPath"] = json!(path.trim_matches('/'));
         }
         mounts.push(state);
+        let has_temporary = container["volumeMounts"]
+            .as_array()
+            .is_some_and(|mounts| mounts.iter().any(|mount| mount["mountPath"] == TEMPORARY));
         if !is_own_image {
             mounts.push(json!({"name": TOOLS_VOLUME, "mountPath": TOOLS}));
+        } else if !has_temporary {
+            mounts.push(json!({"name": TEMPORARY_VOLUME, "mountPath": TEMPORARY}));
         }
         list(container, "volumeMounts").extend(mounts);
         self.resources(container, new.role);
@@ -274,6 +288,8 @@ impl Template {
             "image": self.image,
             "command": [PROGRAM, "pod", "install", TOOLS],
             "volumeMounts": [{"name": TOOLS_VOLUME, "mountPath": TOOLS}],
+            // What a namespace with the standard `restricted` asks of each container.
+            "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
         });
         list(spec, "initContainers").push(init);
     }
@@ -334,6 +350,8 @@ mod tests {
         assert_eq!(pod["spec"]["containers"][0]["image"], "bellwether:1");
         assert_eq!(pod["spec"]["containers"][0]["command"], json!([PROGRAM, "pod", "worker"]));
         assert_eq!(pod["spec"]["initContainers"], Value::Null);
+        let temporary = json!({"name": TEMPORARY_VOLUME, "emptyDir": {}});
+        assert!(pod["spec"]["volumes"].as_array().unwrap().contains(&temporary), "a folder to write to");
         let terms =
             &pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
         assert_eq!(terms["nodeSelectorTerms"][0]["matchFields"][0]["values"], json!(["n1"]));

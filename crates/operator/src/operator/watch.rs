@@ -82,11 +82,23 @@ where
                     let _ = sender.send(Arc::new(object));
                 }
                 Ok(_) => {}
-                Err(error) => log(&format!("a watch broke, and is taken up again: {error}")),
+                Err(error) => log(&broken::<K>(&error)),
             }
         }
     });
     Watched { store, news }
+}
+
+/// What is said of a watch that broke.
+fn broken<K: kube::Resource<DynamicType = ()>>(error: &watcher::Error) -> String {
+    let kind = K::plural(&());
+    match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404 => format!(
+            "the server knows no {kind}, and is asked again: \
+             `bellwether-operator crd | kubectl create -f -` makes the custom resources known"
+        ),
+        error => format!("the watch of {kind} broke, and is taken up again: {error}"),
+    }
 }
 
 /// Tells the engine what has changed about the nodes, for as long as there is an engine.

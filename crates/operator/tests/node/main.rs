@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test that fails says where")]
 
+mod deployed;
 mod python;
 mod road;
 mod scripts;
@@ -149,14 +150,16 @@ fn a_job_is_resized_and_struck_on_a_real_node_and_its_bits_stay() {
 async fn claim(client: &Client, namespace: &str, folder: &Path) {
     std::fs::create_dir_all(folder).unwrap();
     let volumes: Api<PersistentVolume> = Api::all(client.clone());
-    let _ = volumes.delete("bellwether-runs", &DeleteParams::default()).await;
+    // A volume stays as long as there is a claim to it, so each namespace has its own.
+    let name = format!("bellwether-{namespace}");
+    let _ = volumes.delete(&name, &DeleteParams::default()).await;
     let spec = json!({"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "bellwether",
         "hostPath": {"path": folder}});
-    let volume = json!({"metadata": {"name": "bellwether-runs"}, "spec": spec});
+    let volume = json!({"metadata": {"name": name}, "spec": spec});
     let volume: PersistentVolume = serde_json::from_value(volume).unwrap();
     wait_for("the volume", 30, async || volumes.create(&PostParams::default(), &volume).await.ok()).await;
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
-    let spec = json!({"accessModes": ["ReadWriteOnce"], "storageClassName": "bellwether",
+    let spec = json!({"accessModes": ["ReadWriteOnce"], "storageClassName": "bellwether", "volumeName": name,
         "resources": {"requests": {"storage": "1Gi"}}});
     let claim = serde_json::from_value(json!({"metadata": {"name": "runs"}, "spec": spec})).unwrap();
     claims.create(&PostParams::default(), &claim).await.unwrap();
@@ -198,16 +201,26 @@ fn a_drained_node_is_left_with_a_checkpoint_on_the_claim_and_the_job_goes_on_fro
 }
 
 #[test]
-fn an_asynchronous_job_with_servers_trains_on_a_real_node() {
+fn an_asynchronous_job_with_servers_trains_as_an_unprivileged_user_on_a_real_node() {
     on_node(async |kubeconfig, image| {
         let bench = bench(&kubeconfig, &image).await;
         namespace(&bench.client, "node-servers").await;
         let jobs = Jobs::of(&bench.client, "node-servers");
         let mut job = digits(20_000);
         job["sync"] = json!({"policy": "asp", "servers": 2});
+        // As the standard `restricted` for pods has it.
+        let template = json!({"spec": {
+            "securityContext": {"runAsNonRoot": true, "runAsUser": 65532, "runAsGroup": 65532,
+                "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [{"name": "main", "securityContext": {"allowPrivilegeEscalation": false,
+                "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]}}}],
+        }});
+        let role = json!({ "template": template });
         let elastic = json!({"minReplicas": 1, "maxReplicas": 4, "policy": "Manual", "replicas": 2,
             "scaleDownGraceSeconds": 10});
-        jobs.create("digits", json!({"job": job, "elastic": elastic})).await;
+        let spec =
+            json!({"job": job, "elastic": elastic, "worker": role, "coordinator": role, "server": role});
+        jobs.create("digits", spec).await;
         let status = jobs.until("digits", "steps", 120, runs).await;
         let run = status["run"].as_str().unwrap().to_owned();
         assert_eq!(jobs.pods("digits", "server").await.len(), 2);

@@ -202,7 +202,7 @@ fn a_script_of_tensorflow_is_resized_on_a_real_node_and_does_all_its_steps() {
     on_node(async |kubeconfig, image| {
         let bench = bench(&kubeconfig, &image).await;
         let text = include_str!("multi_worker_mirrored.py");
-        let Some(script) = Script::find("tensorflow", text, 700, bench.folder.path()) else { return };
+        let Some(script) = Script::find("tensorflow", text, 1600, bench.folder.path()) else { return };
         namespace(&bench.client, "node-mirrored").await;
         let jobs = Jobs::of(&bench.client, "node-mirrored");
         let elastic = json!({"minReplicas": 1, "maxReplicas": 2, "policy": "Manual", "replicas": 2,

@@ -182,6 +182,13 @@ pub(crate) async fn install(client: &Client) {
 /// The manifest by which people install the operator.
 const MANIFEST: &str = include_str!("../../../../deploy/operator.yaml");
 
+/// Its object of a kind.
+pub(crate) fn manifest(kind: &str) -> DynamicObject {
+    let objects = serde_saphyr::from_multiple::<DynamicObject>(MANIFEST).unwrap();
+    let is_of_kind = |object: &DynamicObject| object.types.as_ref().is_some_and(|types| types.kind == kind);
+    objects.into_iter().find(is_of_kind).unwrap()
+}
+
 /// Gives the operator the rights that its manifest gives it, and no more. Answers with a kubeconfig for it.
 pub(crate) async fn authorise(client: &Client, kubeconfig: &Path, folder: &Path) -> PathBuf {
     for object in serde_saphyr::from_multiple::<DynamicObject>(MANIFEST).unwrap() {
