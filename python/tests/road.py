@@ -9,12 +9,23 @@ import unittest
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest.mock import patch
 
 import numpy as np
 from digits import accuracy
-from runs import EXAMPLES, ROOT, Place, Trained, environment_without, is_led, kill_newest, members
+from runs import COMMAND, EXAMPLES, ROOT, Place, Trained, environment_without, is_led, kill_newest, members
 
 from bellwether._declare import VARIABLES
+
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]
+contexts: [{name: c, context: {cluster: c, user: u}}]
+users: [{name: u, user: {}}]
+current-context: c
+"""
 
 
 class Road(unittest.TestCase):
@@ -140,6 +151,29 @@ class Road(unittest.TestCase):
         self.assertEqual(self.digest(), self.plain.digest)
         found = self.accuracy_of(max(self.state.glob("*/checkpoints/*.safetensors")))
         self.assertEqual(f"{found:.4f}", f"{accuracy(self.plain.out):.4f}")
+
+    def test_its_pods_get_the_script_and_nothing_of_this_machine(self) -> None:
+        """What would be created on Kubernetes, of which no server is asked."""
+        if not Path(COMMAND).with_name("bellwether-operator").exists():
+            self.skipTest("the operator is not built: cargo build --release --package bellwether-operator")
+        place = self.state / "kubeconfig"
+        place.write_text(KUBECONFIG)
+        words = ("--python", sys.executable, "--kubernetes", "--image", "trainer:1", "--dry-run")
+        with patch.dict(os.environ, KUBECONFIG=str(place)):
+            printed = self.call("submit", str(self.script), *words, "--set", "model.python=/usr/bin/python3")
+        script, job = json.loads(printed)["items"]
+        model = job["spec"]["job"]["model"]
+        self.assertEqual(script["data"], {Path(model["script"]).name: self.script.read_text()})
+        self.assertEqual(model["python"], "/usr/bin/python3")
+        self.assertNotIn("PYTHONPATH", model.get("environment", {}))
+        self.assertTrue(model["source"])
+        for role in ("coordinator", "worker"):
+            pod = job["spec"][role]["template"]["spec"]
+            self.assertEqual(pod["containers"][0]["image"], "trainer:1")
+            self.assertEqual(pod["volumes"][0]["configMap"]["name"], script["metadata"]["name"])
+        wrong = ("--set", "model.script=train.py")
+        with patch.dict(os.environ, KUBECONFIG=str(place)):
+            self.assertIn("model.script", self.call("submit", str(self.script), *words, *wrong, code=2))
 
     def strike(self) -> None:
         """Takes a slot away in the midst of the submitted job, and kills the worker that is left."""

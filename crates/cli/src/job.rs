@@ -118,18 +118,26 @@ pub(crate) fn for_pods(
             return Ok((parse::job(&text, &path.display().to_string(), overrides)?, None));
         }
     }
+    let set =
+        |key: &str| overrides.iter().find(|(name, _)| name == key).map(|(_, value)| value.trim_matches('"'));
+    if let Some(path) = set("model.script").filter(|path| !path.starts_with('/')) {
+        let error = InputError::new(
+            "--set model.script",
+            format!("`{path}` is relative, and pods have no such folder"),
+        );
+        return Err(error.hint("write the path that the script has in the image, or leave it out").into());
+    }
     let Opened { job, .. } = open(path, script, overrides, Purpose::Declare)?;
-    let is_set = |key: &str| overrides.iter().any(|(name, _)| name == key);
     let mut sent = None;
     let job = job.edit(|job| {
         let Model::Python { script, source, python, environment, .. } = &mut job.model else { return };
         *source = kind::source(script).unwrap_or_default();
         // What is here is not there: pods find an interpreter and its modules in their image.
-        if !is_set("model.python") {
+        if set("model.python").is_none() {
             *python = None;
         }
         environment.remove("PYTHONPATH");
-        if !is_set("model.script") {
+        if set("model.script").is_none() {
             sent = Some(script.clone());
         }
     })?;

@@ -122,15 +122,19 @@ fn waits_for(status: &PodStatus, container: Option<&ContainerStatus>) -> Option<
     if let Some(condition) = unscheduled {
         return condition.message.clone().or_else(|| condition.reason.clone());
     }
-    let waiting = container?.state.as_ref()?.waiting.as_ref()?;
-    let reason = waiting.reason.clone()?;
-    // On the usual way to a start.
-    if matches!(reason.as_str(), "ContainerCreating" | "PodInitializing") {
-        return None;
-    }
-    Some(match &waiting.message {
-        Some(message) => format!("{reason}: {message}"),
-        None => reason,
+    // One that brings our programs may wait for its image, too.
+    let before = status.init_container_statuses.iter().flatten();
+    before.chain(container).find_map(|container| {
+        let waiting = container.state.as_ref()?.waiting.as_ref()?;
+        let reason = waiting.reason.clone()?;
+        // On the usual way to a start.
+        if matches!(reason.as_str(), "ContainerCreating" | "PodInitializing") {
+            return None;
+        }
+        Some(match &waiting.message {
+            Some(message) => format!("{reason}: {message}"),
+            None => reason,
+        })
     })
 }
 
@@ -162,6 +166,21 @@ mod tests {
             {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}]}));
         assert_eq!((seen.node.as_str(), seen.generation, seen.life), ("n1", 3, Life::Pending));
         assert_eq!(seen.waits_for.as_deref(), Some("0/3 nodes are available"));
+    }
+
+    #[test]
+    fn a_pod_whose_image_is_missing_says_so_whichever_container_wants_it() {
+        let waits = |reason: &str| {
+            json!({"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+                "state": {"waiting": {"reason": reason, "message": "no such image"}}})
+        };
+        let (stuck, usual) = (waits("ErrImagePull"), waits("PodInitializing"));
+        for (before, main) in [(vec![], &stuck), (vec![&stuck], &usual), (vec![&usual], &stuck)] {
+            let status =
+                json!({"phase": "Pending", "initContainerStatuses": before, "containerStatuses": [main]});
+            assert_eq!(pod(status).waits_for.as_deref(), Some("ErrImagePull: no such image"));
+        }
+        assert_eq!(pod(json!({"phase": "Pending", "containerStatuses": [usual]})).waits_for, None);
     }
 
     #[test]
