@@ -17,7 +17,6 @@ from runs import COMMAND, EXAMPLES, ROOT, Place, Trained, environment_without, i
 
 from bellwether._declare import VARIABLES
 
-
 KUBECONFIG = """
 apiVersion: v1
 kind: Config

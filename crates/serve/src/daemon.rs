@@ -254,13 +254,14 @@ impl Daemon {
         let (owner, sessions, registry) = (token.clone(), Arc::default(), options.registry);
         let api_options = ApiOptions { token: owner, sessions, users, describe, registry, changed_by: None };
         let serving = api::serve(doors, ends.engine, api_options).map_err(failed(&folder))?;
-        let endpoint = publish(&folder, &serving)?;
         let connection = Connection {
-            url: endpoint.url.clone(),
+            url: serving.url().into(),
             fingerprint: fingerprint.map(|fingerprint| fingerprint.to_string()),
             token: token.to_text(),
         };
         let connection = tell(&folder, takes_token.then_some(connection))?;
+        // The last of its files: who sees this one finds the others.
+        let endpoint = publish(&folder, &serving)?;
         Ok(Daemon {
             engine,
             stop: ends.stop,
