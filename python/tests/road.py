@@ -171,7 +171,10 @@ class Road(unittest.TestCase):
             self.assertEqual(pod["containers"][0]["image"], "trainer:1")
             self.assertEqual(pod["volumes"][0]["configMap"]["name"], script["metadata"]["name"])
         wrong = ("--set", "model.script=train.py")
+        right = ("--set", "model.script=/app/train.py")
         with patch.dict(os.environ, KUBECONFIG=str(place)):
+            there = json.loads(self.call("submit", str(self.script), *words, *right))["spec"]["job"]["model"]
+            self.assertEqual((there["script"], there["source"]), ("/app/train.py", model["source"]))
             self.assertIn("model.script", self.call("submit", str(self.script), *words, *wrong, code=2))
 
     def strike(self) -> None:

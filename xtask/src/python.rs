@@ -6,7 +6,7 @@ mod suite;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 
 use crate::tree;
 use environment::{Interpreter, Outcome};
@@ -78,16 +78,21 @@ pub(crate) fn run(choice: &Choice<'_>) -> Result<bool> {
 /// Variables with which a test in Rust trains a script of PyTorch's; none, after saying why, where it cannot.
 pub(crate) fn torch_variables() -> Result<Vec<(&'static str, PathBuf)>> {
     let (root, target) = (tree::root()?, tree::target()?);
-    let interpreter = environment::interpreter();
-    let python = match ready(&root, &target, interpreter.as_ref(), "torch")? {
-        Outcome::Ready(python) if package::build(&root)? => python,
-        Outcome::Ready(_) => bail!("the package cannot be built"),
+    match ready(&root, &target, environment::interpreter().as_ref(), "torch")? {
+        Outcome::Ready(python) => {
+            Ok(vec![("BELLWETHER_TEST_PYTHON", python), package_variable(&root, &target)?])
+        }
         Outcome::Skipped(why) => {
             println!("SKIPPED: what trains a script of PyTorch's: {why}");
-            return Ok(Vec::new());
+            Ok(Vec::new())
         }
-    };
-    Ok(vec![("BELLWETHER_TEST_PYTHON", python), ("PYTHONPATH", package::lay_out(&root, &target)?)])
+    }
+}
+
+/// The variable by which Python finds the package, once that is built.
+fn package_variable(root: &Path, target: &Path) -> Result<(&'static str, PathBuf)> {
+    ensure!(package::build(root)?, "the package cannot be built");
+    Ok(("PYTHONPATH", package::lay_out(root, target)?))
 }
 
 /// Variables with the Pythons by which tests in Rust run scripts as their users have them, and with the package for
@@ -105,10 +110,7 @@ pub(crate) fn script_variables() -> Result<Vec<(&'static str, PathBuf)>> {
         }
     }
     if !variables.is_empty() {
-        if !package::build(&root)? {
-            bail!("the package cannot be built");
-        }
-        variables.push(("PYTHONPATH", package::lay_out(&root, &target)?));
+        variables.push(package_variable(&root, &target)?);
     }
     Ok(variables)
 }

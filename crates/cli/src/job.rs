@@ -127,24 +127,21 @@ pub(crate) fn for_pods(
         );
         return Err(error.hint("write the path that the script has in the image, or leave it out").into());
     }
-    let Opened { job, .. } = open(path, script, overrides, Purpose::Declare)?;
-    let mut sent = None;
+    let Opened { job, trained, .. } = open(path, script, overrides, Purpose::Declare)?;
+    // The script that declared the job, wherever its pods find theirs.
+    let here = trained.map_or_else(|| path.to_owned(), |trained| trained.declaration().script().path);
+    let sent =
+        std::fs::read_to_string(&here).map_err(|error| Failure::at(here.display().to_string(), error))?;
     let job = job.edit(|job| {
-        let Model::Python { script, source, python, environment, .. } = &mut job.model else { return };
-        *source = kind::source(script).unwrap_or_default();
+        let Model::Python { source, python, environment, .. } = &mut job.model else { return };
+        *source = kind::source_digest(sent.as_bytes());
         // What is here is not there: pods find an interpreter and its modules in their image.
         if set("model.python").is_none() {
             *python = None;
         }
         environment.remove("PYTHONPATH");
-        if set("model.script").is_none() {
-            sent = Some(script.clone());
-        }
     })?;
-    let read = |path: PathBuf| {
-        std::fs::read_to_string(&path).map_err(|error| Failure::at(path.display().to_string(), error))
-    };
-    Ok((job, sent.map(read).transpose()?))
+    Ok((job, set("model.script").is_none().then_some(sent)))
 }
 
 /// The job of a script that has started this program.

@@ -129,13 +129,10 @@ impl Template {
         }
         self.volumes(spec, new.role);
         let is_own_image = self.container(spec, new);
-        if !is_own_image {
+        if is_own_image {
+            add_temporary_folder(spec);
+        } else {
             self.inject(spec);
-        }
-        // The operator's image has no folder that its user may write to.
-        let mounts = spec["containers"][0]["volumeMounts"].as_array();
-        if mounts.is_some_and(|mounts| mounts.iter().any(|mount| mount["name"] == TEMPORARY_VOLUME)) {
-            list(spec, "volumes").push(json!({"name": TEMPORARY_VOLUME, "emptyDir": {}}));
         }
         pod
     }
@@ -211,13 +208,8 @@ impl Template {
             state["subPath"] = json!(path.trim_matches('/'));
         }
         mounts.push(state);
-        let has_temporary = container["volumeMounts"]
-            .as_array()
-            .is_some_and(|mounts| mounts.iter().any(|mount| mount["mountPath"] == TEMPORARY));
         if !is_own_image {
             mounts.push(json!({"name": TOOLS_VOLUME, "mountPath": TOOLS}));
-        } else if !has_temporary {
-            mounts.push(json!({"name": TEMPORARY_VOLUME, "mountPath": TEMPORARY}));
         }
         list(container, "volumeMounts").extend(mounts);
         self.resources(container, new.role);
@@ -293,6 +285,16 @@ impl Template {
         });
         list(spec, "initContainers").push(init);
     }
+}
+
+/// The operator's image has no folder that its user may write to. The user's template may bring one.
+fn add_temporary_folder(spec: &mut Value) {
+    let mounts = list(&mut spec["containers"][0], "volumeMounts");
+    if mounts.iter().any(|mount| mount["mountPath"] == TEMPORARY) {
+        return;
+    }
+    mounts.push(json!({"name": TEMPORARY_VOLUME, "mountPath": TEMPORARY}));
+    list(spec, "volumes").push(json!({"name": TEMPORARY_VOLUME, "emptyDir": {}}));
 }
 
 /// Adds to every term of the user's node affinity that the pod has to be on this node.

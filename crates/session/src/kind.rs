@@ -83,11 +83,17 @@ pub fn of_another_job(what: &str, name: &str) -> InputError {
 }
 
 /// Digest of a script, if it can be read.
-pub fn source(script: &std::path::Path) -> Option<String> {
+fn source(script: &std::path::Path) -> Option<String> {
     use std::io::Read;
     let mut text = Vec::new();
     std::fs::File::open(script).ok()?.take(SOURCE_MAX).read_to_end(&mut text).ok()?;
-    Some(blake3::hash(&text).to_hex()[..16].to_owned())
+    Some(source_digest(&text))
+}
+
+/// Digest of a script's text, as a job that leaves the script behind carries it.
+pub fn source_digest(text: &[u8]) -> String {
+    let counted = text.len().min(SOURCE_MAX as usize);
+    blake3::hash(&text[..counted]).to_hex()[..16].to_owned()
 }
 
 fn digest(parts: &serde_json::Value) -> String {

@@ -95,7 +95,8 @@ fn broken<K: kube::Resource<DynamicType = ()>>(error: &watcher::Error) -> String
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404 => format!(
             "the server knows no {kind}, and is asked again: \
-             `bellwether-operator crd | kubectl create -f -` makes the custom resources known"
+             `bellwether-operator crd | kubectl create -f -` makes the custom resources known \
+             (`crd --without-rules` where it is older than 1.25)"
         ),
         error => format!("the watch of {kind} broke, and is taken up again: {error}"),
     }

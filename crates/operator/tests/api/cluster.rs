@@ -2,23 +2,14 @@
 
 use bellwether_operator::crd::Queue;
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
-use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::support::job::{self, digits, step, undisturbed};
-use crate::support::operator::{Jobs, Operator, bellwether, namespace};
+use crate::support::operator::{Jobs, Operator, bellwether, namespace, queue};
 use crate::support::wait_for;
 use crate::{bench, on_server};
-
-pub(crate) async fn queue(client: &Client, name: &str, spec: Value) {
-    let api: Api<Queue> = Api::all(client.clone());
-    let _ = api.delete(name, &DeleteParams::default()).await;
-    let queue = json!({"apiVersion": "train.bellwether.dev/v1alpha1", "kind": "Queue", "metadata": {"name": name},
-        "spec": spec});
-    let queue: Queue = serde_json::from_value(queue).unwrap();
-    wait_for("the queue", 10, async || api.create(&PostParams::default(), &queue).await.ok()).await;
-}
 
 pub(crate) fn condition<'s>(status: &'s Value, kind: &str) -> &'s Value {
     let conditions = status["conditions"].as_array().into_iter().flatten();

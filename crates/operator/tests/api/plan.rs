@@ -9,24 +9,11 @@ use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::client::User;
-use crate::cluster::queue;
 use crate::support::job::{self, digits};
-use crate::support::operator::{Jobs, bellwether, namespace};
+use crate::support::operator::{Jobs, bellwether, namespace, queue};
 use crate::{bench, on_server};
 
 const STEPS: u64 = 30_000;
-
-const PRICES: &str = r#"
-[network]
-bandwidth = "10Gbit/s"
-latency = "50us"
-
-[[machine]]
-device = "cpu"
-region = "here"
-speed = 1.0
-price = "$0.10/h"
-"#;
 
 #[test]
 #[ignore = "among those of many minutes"]
@@ -37,8 +24,7 @@ fn a_job_is_profiled_predicted_planned_exported_queued_and_resized() {
         let folder = bench.folder.path();
         let (trained, steps) = (digits(STEPS), STEPS.to_string());
         let file = job::file(folder, &trained);
-        let (profile, prices) = (folder.join("profile.json"), folder.join("prices.toml"));
-        std::fs::write(&prices, PRICES).unwrap();
+        let (profile, prices) = (folder.join("profile.json"), job::prices(folder));
         let run = |command: &mut Command| {
             let output = command.env("KUBECONFIG", &kubeconfig).output().unwrap();
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -4,31 +4,17 @@
 use std::path::Path;
 use std::process::Command;
 
-use bellwether_operator::crd::Queue;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Client;
-use kube::api::{Api, DeleteParams, PostParams};
+use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
 
 use crate::python::{BARE_IMAGE, Python, add};
-use crate::support::operator::{Jobs, bellwether, namespace};
-use crate::support::wait_for;
+use crate::support::job::prices;
+use crate::support::operator::{Jobs, bellwether, namespace, queue};
 use crate::{Bench, bench, claim, kill, kill_operators, on_node, runs, succeeded};
 
 const NAMESPACE: &str = "node-torch";
 const EPOCHS: u32 = 400;
-
-const PRICES: &str = r#"
-[network]
-bandwidth = "10Gbit/s"
-latency = "50us"
-
-[[machine]]
-device = "cpu"
-region = "here"
-speed = 1.0
-price = "$0.10/h"
-"#;
 
 /// What a user does with the weights: no word of ours is in it.
 const INFERENCE: &str = r#"
@@ -81,8 +67,7 @@ fn typed(python: &Python, verb: &[&str], more: impl FnOnce(&mut Command) -> &mut
 /// the specification of the job.
 fn planned(python: &Python, kubeconfig: &Path) -> (Vec<Value>, Value) {
     let (script, profile) = (script(&python.folder), python.folder.join("profile.json"));
-    let prices = python.folder.join("prices.toml");
-    std::fs::write(&prices, PRICES).unwrap();
+    let prices = prices(&python.folder);
     typed(
         python,
         &["profile", "--steps", "20", "--state-dir", "profiled", "-o", "profile.json"],
@@ -105,15 +90,6 @@ fn planned(python: &Python, kubeconfig: &Path) -> (Vec<Value>, Value) {
     (objects, job["spec"].clone())
 }
 
-async fn queue(client: &Client) {
-    let queues: Api<Queue> = Api::all(client.clone());
-    let _ = queues.delete("road", &DeleteParams::default()).await;
-    let queue = json!({"apiVersion": "train.bellwether.dev/v1alpha1", "kind": "Queue",
-        "metadata": {"name": "road"}, "spec": {"limit": {"all": 4}}});
-    let queue: Queue = serde_json::from_value(queue).unwrap();
-    wait_for("the queue", 10, async || queues.create(&PostParams::default(), &queue).await.ok()).await;
-}
-
 /// Creates what was planned: with a queue, a claim, and the folders that hold Python.
 async fn submitted(bench: &Bench, python: &Python, (files, mut spec): (Vec<Value>, Value)) -> Jobs {
     let maps: Api<ConfigMap> = Api::namespaced(bench.client.clone(), NAMESPACE);
@@ -121,7 +97,7 @@ async fn submitted(bench: &Bench, python: &Python, (files, mut spec): (Vec<Value
     for file in files {
         maps.create(&PostParams::default(), &serde_json::from_value(file).unwrap()).await.unwrap();
     }
-    queue(&bench.client).await;
+    queue(&bench.client, "road", json!({"limit": {"all": 4}})).await;
     assert_eq!(spec["deadlineSeconds"], 7200, "{spec}");
     spec["queue"] = json!("road");
     spec["elastic"] = json!({"minReplicas": 1, "maxReplicas": 4, "policy": "Manual", "replicas": 2,

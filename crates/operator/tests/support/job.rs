@@ -37,6 +37,24 @@ pub(crate) fn file(folder: &Path, job: &Value) -> PathBuf {
     file
 }
 
+/// A catalogue with one machine, for plans.
+pub(crate) fn prices(folder: &Path) -> PathBuf {
+    let text = r#"
+[network]
+bandwidth = "10Gbit/s"
+latency = "50us"
+
+[[machine]]
+device = "cpu"
+region = "here"
+speed = 1.0
+price = "$0.10/h"
+"#;
+    let file = folder.join("prices.toml");
+    std::fs::write(&file, text).unwrap();
+    file
+}
+
 /// The digest of the same job on this machine, undisturbed.
 pub(crate) fn undisturbed(folder: &Path, job: &Value) -> String {
     let file = file(folder, job);

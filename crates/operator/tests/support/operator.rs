@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-use bellwether_operator::crd::ElasticJob;
+use bellwether_operator::crd::{ElasticJob, Queue};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -228,6 +228,16 @@ pub(crate) async fn namespace(client: &Client, name: &str) {
     wait_for("the namespace", 60, async || api.create(&PostParams::default(), &namespace).await.ok()).await;
     let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> = Api::namespaced(client.clone(), name);
     wait_for("its account", 60, async || accounts.get_opt("default").await.unwrap()).await;
+}
+
+/// Makes a queue; one that is left over goes first.
+pub(crate) async fn queue(client: &Client, name: &str, spec: Value) {
+    let api: Api<Queue> = Api::all(client.clone());
+    let _ = api.delete(name, &DeleteParams::default()).await;
+    let queue = json!({"apiVersion": "train.bellwether.dev/v1alpha1", "kind": "Queue", "metadata": {"name": name},
+        "spec": spec});
+    let queue: Queue = serde_json::from_value(queue).unwrap();
+    wait_for("the queue", 10, async || api.create(&PostParams::default(), &queue).await.ok()).await;
 }
 
 /// The jobs of a namespace.
