@@ -21,6 +21,7 @@ mod autoscale;
 mod chaos;
 mod checkpoints;
 mod crash;
+mod early_ends;
 mod failure;
 mod field_study;
 mod folder;
@@ -99,6 +100,8 @@ enum What {
     Queues(queues::QueuesArguments),
     /// Whether a daemon's jobs start when it was foreseen
     Outlook(outlook::OutlookArguments),
+    /// What it brings policies to know how jobs of each kind end early
+    EarlyEnds(early_ends::EarlyEndsArguments),
     /// What checkpoints in slices cost: the stall, the coordinator's memory, a start on other workers
     Checkpoints(checkpoints::CheckpointsArguments),
     /// Random faults on real runs: same bits, clean audit, no hang, nothing left over
@@ -166,6 +169,7 @@ fn bench(what: What, printer: &Printer) -> Result<(), Failure> {
         What::Serve(arguments) => (serve::measure(&arguments, printer)?, arguments.output),
         What::Queues(arguments) => (queues::measure(&arguments, printer)?, arguments.output),
         What::FieldStudy(arguments) => (field_study::measure(&arguments, printer)?, arguments.output),
+        What::EarlyEnds(arguments) => (early_ends::measure(&arguments, printer)?, arguments.output),
         What::Outlook(arguments) => (outlook::measure(&arguments, printer)?, arguments.output),
         What::Checkpoints(arguments) => (checkpoints::measure(&arguments, printer)?, arguments.output),
         What::Chaos(arguments) => (chaos::measure(&arguments, printer)?, arguments.output),

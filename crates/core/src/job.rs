@@ -27,6 +27,7 @@ mod optimizer;
 mod order;
 mod python;
 mod stages;
+mod stop;
 mod support;
 mod sync;
 mod verify;
@@ -40,6 +41,7 @@ pub use mode::{Goodput, Mode, RateRule};
 pub use optimizer::{Optimizer, SCHEDULE_TABLE_MAX, Schedule};
 pub use order::BlockOrder;
 pub use python::Device;
+pub use stop::{HeldOut, Metric, Plateau, Stop, StopLimit};
 pub use support::{Feature, Support, TrainingMode};
 pub use sync::{AsyncMomentum, AsyncRateScaling, Order, Reduce, StragglerPolicy, Sync, SyncPolicy};
 pub use verify::OnMismatch;
@@ -96,6 +98,9 @@ pub struct Job {
     /// When the workers wait for a verdict on whether the run goes on.
     #[serde(default, skip_serializing_if = "Verdict::is_never")]
     pub verdict: Verdict,
+    /// When the run ends before its last step: by held-out results, time or money.
+    #[serde(default, skip_serializing_if = "Stop::is_never")]
+    pub stop: Stop,
 }
 
 // Serde hands over a reference.

@@ -11,6 +11,7 @@ pub mod declared;
 pub mod error;
 pub mod fitted;
 pub mod job;
+pub mod knowledge;
 pub mod mix;
 pub mod outlook;
 pub mod parse;

@@ -5,15 +5,18 @@
 use std::sync::Arc;
 
 use crate::cluster::{ClusterView, Job};
+use crate::knowledge::Knowledge;
 
 /// A cluster at one moment, and what its past says of what may come.
 #[derive(Debug, Clone)]
 pub struct Present {
     /// The moment, in seconds.
     pub now_s: f64,
-    /// The cluster with the jobs that are there, and what is believed of the work that remains. A job of which nothing
-    /// is believed is taken to be at its end.
+    /// The cluster with the jobs that are there, and all of the work that they declared and have not done. A job of which
+    /// nothing is known is taken to be at its end.
     pub view: ClusterView,
+    /// What the policy is told of that: all of it, or what is to be expected.
+    pub remaining: Knowledge,
     /// What came before.
     pub past: Past,
 }
@@ -25,8 +28,9 @@ pub struct Past {
     pub arrivals: Vec<(Arc<Job>, f64)>,
     /// Seconds over which they came.
     pub over_s: f64,
-    /// Of jobs that ended the part of their work that they had done.
-    pub parts: Vec<f64>,
+    /// Of jobs that ended their model (what jobs of one kind have in common) and the part of their work that they had
+    /// done.
+    pub parts: Vec<(String, f64)>,
     /// Of jobs that started the seconds from the decision until they made progress.
     pub starts_s: Vec<f64>,
 }

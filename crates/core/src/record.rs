@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::job::StopLimit;
 use crate::prediction::Protocol;
 
 mod outcome;
@@ -419,6 +420,15 @@ pub enum Event {
         /// Why the run ends there; absent where it goes on.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         ends: Option<String>,
+    },
+    /// The run reached a limit of its job, and is stopped for it.
+    LimitReached {
+        /// Which.
+        limit: StopLimit,
+        /// Seconds in which workers trained.
+        time_s: f64,
+        /// Seconds of all workers.
+        worker_s: f64,
     },
     /// Someone asked the run to stop.
     StopRequested {

@@ -28,6 +28,7 @@
 //!
 //! Whole jobs, for schedulers:
 //!
+//! - [`early_end`]: jobs that end before their nominal work is done;
 //! - [`speedup`]: a declared law of the number of devices;
 //! - [`throughput_table`]: measured tables by type of job, type of device and count;
 //! - [`elastic::jobs`]: measured applications whose batch may change, believed and true;
@@ -67,6 +68,7 @@ pub mod colocation;
 mod common;
 pub mod compute;
 pub mod convergence;
+pub mod early_end;
 pub mod elastic;
 pub mod event;
 pub mod gpu;

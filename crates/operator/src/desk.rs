@@ -196,7 +196,8 @@ impl Attended {
         }
         let outcome = word.outcome();
         let (step, digest, unix_s) = (word.step, word.digest.clone(), word.unix_s);
-        Report::Ended { job, outcome, ended_early: None, step, digest, unix_s }
+        let ended_early = word.ended_early.clone();
+        Report::Ended { job, outcome, ended_early, step, digest, unix_s, limit: None }
     }
 }
 

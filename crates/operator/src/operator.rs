@@ -314,6 +314,7 @@ fn open_engine(
         registry: registry.clone(),
         time_scale: None,
         retries: RETRIES,
+        remaining: None,
         compact_at: bellwether_serve::daemon::COMPACT_AT_BYTES,
         prepare: Box::new(move |name, job, _| {
             let state = StateDir::find(Some(of_runs.clone())).map_err(|error| error.to_string())?;

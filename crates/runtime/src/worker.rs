@@ -204,7 +204,7 @@ fn rules(job: &Job, samples: u64) -> Rules {
         evaluate_every: job.evaluation.every_steps,
         checkpoint_every: job.checkpoint.every_steps,
         slices: false,
-        verdict_every: job.verdict.every_steps,
+        verdict_every: job.verdict_every(),
         batches: job.mode.goodput().filter(|goodput| !goodput.schedule.is_empty()).cloned(),
     }
 }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bellwether_core::InputError;
+use bellwether_core::knowledge::Knowledge;
 use bellwether_core::queue::QueuesFile;
 use bellwether_runtime::checkpoint::write_atomically;
 use bellwether_runtime::run_dir::{RunDirError, StateDir};
@@ -66,6 +67,8 @@ pub struct Options {
     pub time_scale: Option<f64>,
     /// How often a job is tried again after its processes failed.
     pub retries: u32,
+    /// What policies are told of the work that remains: see [`engine::Options`].
+    pub remaining: Option<Knowledge>,
     /// Bytes with which the ledger is compacted: see [`engine::Options`].
     pub compact_at: u64,
     /// What loading the data of a submitted job may take.
@@ -91,6 +94,7 @@ impl Options {
             registry: Registry::built_in(),
             time_scale: None,
             retries: RETRIES,
+            remaining: None,
             compact_at: COMPACT_AT_BYTES,
             loading: LoadLimits::default(),
             outlook: None,
@@ -238,6 +242,7 @@ impl Daemon {
             registry: options.registry.clone(),
             time_scale: options.time_scale,
             retries: options.retries,
+            remaining: options.remaining,
             compact_at: options.compact_at,
             prepare: prepare(options.state_dir),
             outlook: options.outlook,

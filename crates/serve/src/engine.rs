@@ -26,6 +26,7 @@ use std::time::Duration;
 use bellwether_core::InputError;
 use bellwether_core::cluster::JobId;
 use bellwether_core::job::Job;
+use bellwether_core::knowledge::Knowledge;
 use bellwether_core::policy::{Action, Backend, Decision, Fault, PolicyInput};
 use bellwether_core::prediction::StepModel;
 use bellwether_core::queue::QueuesFile;
@@ -75,6 +76,9 @@ pub struct Options {
     pub machine: Option<Machine>,
     /// The policy that decides from now on; `None` for the one that decided before.
     pub policy: Option<String>,
+    /// What policies are told of the work that remains, from now on: the mean over how jobs of the kind ended so far, or
+    /// all that a job's author declared. `None` for what they were told before; of a ledger that begins the mean.
+    pub remaining: Option<Knowledge>,
     /// The queues that divide the slots from now on; `None` for those of before.
     pub queues: Option<QueuesFile>,
     /// Seconds of the daemon's clock in a real second: 1 for a ledger that begins where nothing is said; as for slots.
@@ -339,6 +343,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
                 | Entry::Resumed { .. }
                 | Entry::Cancelled { .. }
                 | Entry::PolicyChosen { .. }
+                | Entry::RemainingChosen { .. }
                 | Entry::QueuesChosen { .. }
                 | Entry::Ended { .. }
         );

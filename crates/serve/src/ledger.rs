@@ -7,6 +7,7 @@ mod repair;
 
 use bellwether_core::cluster::{JobId, NodeId};
 use bellwether_core::job::{Job, Sync, WorkerRange};
+use bellwether_core::knowledge::Knowledge;
 use bellwether_core::policy::Decision;
 use bellwether_core::prediction::ProfiledRate;
 use bellwether_core::queue::QueuesFile;
@@ -90,6 +91,11 @@ pub enum Entry {
         policy: String,
         /// Who chose.
         by: String,
+    },
+    /// What policies are told of the work that remains of a job, from now on; `nominal` before this was said first.
+    RemainingChosen {
+        /// It.
+        remaining: Knowledge,
     },
     /// Other queues divide the slots from now on, or none do; a fresh policy decides.
     QueuesChosen {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bellwether_core::cluster::JobId;
+use bellwether_core::job::StopLimit;
 use bellwether_core::outlook::Expected;
 use bellwether_core::profile::Profile;
 use bellwether_core::record::{EarlyEnd, RunOutcome, StepRecord};
@@ -150,6 +151,8 @@ pub enum Report {
         digest: Option<String>,
         /// When.
         unix_s: f64,
+        /// The limit of its job for which it was stopped, if it was.
+        limit: Option<StopLimit>,
     },
     /// The coordinator is gone without a word, or could not be started, or did not leave in time and was killed.
     Lost {

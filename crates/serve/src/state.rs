@@ -6,6 +6,7 @@
 mod active;
 mod clock;
 mod decided;
+mod early_ends;
 mod kept;
 mod line_error;
 mod nodes;
@@ -30,6 +31,7 @@ use crate::ledger::{Entry, Line, Outcome, Progress, Submitted};
 use crate::machine::Machine;
 use crate::snapshot::DecisionState;
 pub use active::Active;
+pub use early_ends::EarlyEnds;
 pub(crate) use kept::RESTORING;
 pub use line_error::LineError;
 pub use queues::Queues;
@@ -80,6 +82,8 @@ pub struct State {
     pub unsettled: BTreeSet<JobId>,
     /// What is believed of speeds.
     pub belief: Belief,
+    /// What is learnt of jobs that end before their work is done.
+    pub early_ends: EarlyEnds,
     /// Number of decisions.
     pub decided: u64,
     /// The last decisions, oldest first.
@@ -131,6 +135,7 @@ impl State {
             slots: Slots::default(),
             unsettled: BTreeSet::new(),
             belief: Belief::new(Observed::new(speeds), *time_scale),
+            early_ends: EarlyEnds::default(),
             decided: 0,
             decisions: VecDeque::new(),
             numbers: BTreeMap::new(),
@@ -198,6 +203,10 @@ impl State {
                 self.begin_policy();
                 Ok(())
             }
+            Entry::RemainingChosen { remaining } => {
+                self.choose_remaining(*remaining);
+                Ok(())
+            }
             Entry::QueuesChosen { queues, .. } => self.divide(queues.as_ref()),
             Entry::Repaired { .. } => {
                 self.unsettle();
@@ -256,7 +265,7 @@ impl State {
         let seen = JobView::waiting(
             Arc::new(record.scheduled(self.widest(&submitted.device_types), &self.machine)),
             self.now_s,
-            Some(record.work()),
+            Some(self.early_ends.remaining(&record, 0.0)),
         );
         self.introduce(record);
         self.arrive(id, seen);
@@ -410,6 +419,7 @@ impl State {
         let end = End { outcome: *outcome, step: *step, digest: digest.clone(), time_s };
         (record.end, record.away, record.loss) = (Some(end), None, *loss);
         record.why.clone_from(why);
+        self.learn_end(job);
         Ok(())
     }
 
@@ -422,9 +432,11 @@ impl State {
         record.step = step.unwrap_or(record.step);
         let batch = record.submitted.job.batch.size as f64;
         let work = record.work();
-        if let (Some(step), Some(seen)) = (step, self.seen_mut(job)) {
-            seen.done = (step as f64 * batch).min(work);
-            seen.remaining = Some(work - seen.done);
+        let done = step.map(|step| (step as f64 * batch).min(work));
+        let remaining =
+            done.zip(self.jobs.get(&job)).map(|(done, record)| self.early_ends.remaining(record, done));
+        if let (Some(done), Some(seen)) = (done, self.seen_mut(job)) {
+            (seen.done, seen.remaining) = (done, remaining);
             seen.progress_s = seen.progress_s.max(now_s);
         }
         self.unsettled.remove(&job);
@@ -474,7 +486,9 @@ impl State {
             self.changes.revised.push(progress.job);
         }
         seen.done = progress.done.clamp(0.0, work);
-        seen.remaining = Some(work - seen.done);
+        if let Some(record) = self.jobs.get(&progress.job) {
+            seen.remaining = Some(self.early_ends.remaining(record, seen.done));
+        }
         seen.progress_s = seen.progress_s.max(now_s - progress.since_s.max(0.0));
         if let Some(rate) = progress.rate {
             seen.rate = rate;

@@ -10,6 +10,7 @@ mod phases;
 pub(crate) mod revocations;
 pub(crate) mod servers;
 pub(crate) mod slurm;
+pub(crate) mod stop;
 pub(crate) mod stragglers;
 pub(crate) mod synchronise;
 mod windows;

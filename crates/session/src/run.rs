@@ -18,6 +18,7 @@ use crate::begin::speed;
 use crate::begin::store::{self, Origin};
 use crate::director::autoscale::{Autoscale, Autoscaler};
 use crate::director::revocations::{RevocationDirector, Vanishing};
+use crate::director::stop::StopRules;
 use crate::director::stragglers::Replacer;
 use crate::director::{batch, servers, synchronise, together};
 use crate::error::RunError;
@@ -118,6 +119,7 @@ impl Session {
         }
         directors.extend(servers::director(&self.job, description));
         directors.extend(setup.map(synchronise::director));
+        directors.extend(StopRules::director(&self.job, &run)?);
         directors.extend(self.spawn.director(&run)?);
         directors.append(&mut self.directors);
         let filled = Options {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bellwether_core::cluster::{ClusterView, Job, JobId, JobView, Node};
+use bellwether_core::knowledge::Knowledge;
 use bellwether_core::outlook::{Past, Present};
 use bellwether_core::policy::Fault;
 use bellwether_core::prediction::JobDescription;
@@ -52,8 +53,10 @@ fn present(jobs: u32) -> Present {
     };
     view.jobs = (0..jobs).map(waiting).collect();
     let arrivals = (0..100).map(|number| job(jobs + number)).collect();
-    let parts = (0..100).map(|at| if at % 3 == 0 { f64::from(at) / 100.0 } else { 1.0 }).collect();
-    Present { now_s: 60.0, view, past: Past { arrivals, over_s: 3600.0, parts, ..Past::default() } }
+    let part = |at: u32| if at.is_multiple_of(3) { f64::from(at) / 100.0 } else { 1.0 };
+    let parts = (0..100).map(|at| ("m".to_owned(), part(at))).collect();
+    let past = Past { arrivals, over_s: 3600.0, parts, ..Past::default() };
+    Present { now_s: 60.0, view, remaining: Knowledge::Expected, past }
 }
 
 fn main() -> Result<(), Fault> {

@@ -24,9 +24,10 @@ use bellwether_core::outlook::{Expected, Past, Present, Times};
 use bellwether_core::policy::{Backend, Decision, Fault, PolicyInput};
 use bellwether_core::prediction::{JobDescription, Prediction, StepModel};
 use bellwether_des::{Stream, Streams};
+use bellwether_model::early_end::Ends;
 
 use crate::trace::Entry;
-use crate::world::{Fate, JobRecord, Knowledge, Recording, Scenario, World};
+use crate::world::{Fate, JobRecord, Recording, Scenario, World};
 
 /// Worlds whose extremes hold nine starts of ten.
 pub const WORLDS: u32 = 19;
@@ -59,13 +60,12 @@ pub fn look(
     let view = renumbered(&present.view, &numbers);
     let speeds = Speeds::of(&view, present.now_s, belief);
     let mut scenario = Scenario::new(emptied(&view));
-    scenario.knowledge = Knowledge::Nominal;
-    let mut parts: Vec<f64> = present.past.parts.iter().copied().filter(|part| *part < 1.0).collect();
-    parts.sort_unstable_by(f64::total_cmp);
-    let ended = present.past.parts.len();
+    scenario.knowledge = present.remaining;
+    let ends = Endings::of(present);
+    scenario.early_ends.clone_from(&ends.of_kinds);
     let see = |number: u32| {
         let streams = Streams::new(u64::from(number));
-        let luck = Luck { streams, speeds: &speeds, parts: &parts, ended };
+        let luck = Luck { streams, speeds: &speeds, ends: &ends };
         let rests = luck.rests(&view, present.now_s);
         let (entries, parts) = luck.arrivals(present);
         let starts_s = luck.starts_s(&view, &entries, &present.past.starts_s);
@@ -222,15 +222,48 @@ fn alone(view: &ClusterView, seen: &JobView, belief: &dyn StepModel) -> Option<P
 struct Luck<'a> {
     streams: Streams,
     speeds: &'a Speeds,
-    /// In ascending order, those below 1 alone, and how many there are in all.
-    parts: &'a [f64],
-    ended: usize,
+    ends: &'a Endings,
 }
 
 /// What a stream of a name is for.
 const SPEED: u64 = 0;
 const END: u64 = 1;
 const START: u64 = 2;
+
+/// How jobs ended so far: those of each kind, and all of them for kinds of which none has.
+struct Endings {
+    of_kinds: BTreeMap<String, Ends>,
+    of_all: Ends,
+}
+
+impl Endings {
+    fn of(present: &Present) -> Endings {
+        let mut running: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+        for seen in present.view.jobs.values() {
+            let (done, rest) = (seen.done(present.now_s), seen.remaining(present.now_s).unwrap_or(0.0));
+            if done > 0.0 {
+                running.entry(&seen.job.description.model).or_default().push(done / (done + rest));
+            }
+        }
+        let mut parts: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+        for (kind, part) in &present.past.parts {
+            parts.entry(kind.clone()).or_default().push(*part);
+        }
+        let all: Vec<f64> = present.past.parts.iter().map(|(_, part)| *part).collect();
+        let of_all = Ends::of(&all, &running.values().flatten().copied().collect::<Vec<f64>>());
+        let of_kind = |(kind, parts): (String, Vec<f64>)| {
+            let ends = Ends::of(&parts, running.get(kind.as_str()).map_or(&[], Vec::as_slice));
+            (kind, ends)
+        };
+        Endings { of_kinds: parts.into_iter().map(of_kind).collect(), of_all }
+    }
+
+    /// The part of its work that a job of this kind will have done at its end, that has done the part `done`.
+    fn part(&self, kind: &str, done: f64, stream: impl FnOnce() -> Stream) -> f64 {
+        let ends = self.of_kinds.get(kind).unwrap_or(&self.of_all);
+        if ends.early().0 == 0 { 1.0 } else { done + ends.rest(done, stream().uniform()) }
+    }
+}
 
 impl Luck<'_> {
     /// What each job still has to do. A model that is slower than believed is one with more work.
@@ -244,21 +277,12 @@ impl Luck<'_> {
             let description = &seen.job.description;
             let (done, rest) = (seen.done(now_s), seen.remaining(now_s).unwrap_or(0.0));
             let slowness = slowness.get(description.model.as_str()).copied().unwrap_or(1.0);
-            let part = self.part(done / (done + rest), || self.streams.stream(&description.name, END));
+            let part = self.ends.part(&description.model, done / (done + rest), || {
+                self.streams.stream(&description.name, END)
+            });
             slowness * ((done + rest) * part - done).clamp(0.0, rest)
         };
         view.jobs.values().map(rest).collect()
-    }
-
-    /// The part of its work that a job will have done at its end, that has done the part `done`: what one of those had
-    /// done that had done more, or the whole, which is always one of the choices.
-    fn part(&self, done: f64, stream: impl FnOnce() -> Stream) -> f64 {
-        let first = self.parts.partition_point(|part| *part <= done);
-        if first == self.parts.len() {
-            return 1.0;
-        }
-        let drawn = stream().below(self.ended - first + 1);
-        self.parts.get(first + drawn).copied().unwrap_or(1.0)
     }
 
     /// What the starts of each job cost: what one of those cost that were seen.
@@ -297,8 +321,11 @@ impl Luck<'_> {
         let most = present.view.jobs.len() + ARRIVALS;
         let come = (0..most).map(&mut arrive).take_while(|entry| entry.job.arrival_s <= last_s);
         let entries: Vec<Entry> = come.collect();
-        let end = |place| self.part(0.0, || self.streams.stream("ends of arrivals", place));
-        let parts = (0..entries.len() as u64).map(end).collect();
+        let end = |(place, entry): (u64, &Entry)| {
+            let model = &entry.job.description.model;
+            self.ends.part(model, 0.0, || self.streams.stream("ends of arrivals", place))
+        };
+        let parts = (0..).zip(&entries).map(end).collect();
         (entries, parts)
     }
 }

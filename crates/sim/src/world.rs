@@ -21,10 +21,12 @@ use bellwether_core::cluster::{Allocation, Batch, ClusterView, JobId, JobView, N
 use bellwether_core::policy::{Backend, Changes, Decision, Fault, PolicyInput};
 use bellwether_core::prediction::StepModel;
 use bellwether_des::{Queue, Streams, Ticket};
+use bellwether_model::early_end::Ends;
 
 use crate::trace::Entry;
 use admission::Admitted;
-pub use belief::{EarlyTermination, Knowledge};
+pub use bellwether_core::knowledge::Knowledge;
+pub use bellwether_model::early_end::EarlyTermination;
 pub use outage::Outage;
 pub use present::Fate;
 pub use record::{JobRecord, Recording, Span};
@@ -45,6 +47,8 @@ pub struct Scenario {
     pub knowledge: Knowledge,
     /// Which jobs end before their nominal work is done.
     pub early_termination: Option<EarlyTermination>,
+    /// How jobs ended so far, by their model: of these a policy is told what is to be expected, unless they have a deadline.
+    pub early_ends: BTreeMap<String, Ends>,
     /// Work since the last multiple of this many seconds of progress is lost with a node; `None`: nothing is.
     pub checkpoint_s: Option<f64>,
     /// Seconds without progress that a job pays at its first start; what later ones cost is
@@ -71,6 +75,7 @@ impl Scenario {
             outages: Vec::new(),
             knowledge: Knowledge::Exact,
             early_termination: None,
+            early_ends: BTreeMap::new(),
             checkpoint_s: None,
             start_s: 0.0,
             round_s: None,
@@ -307,9 +312,11 @@ impl<'a> World<'a> {
         let nominal = if is_work { entry.work } else { entry.work * rate };
         let law = scenario.early_termination;
         let part = self.present.part(id);
-        let part = part.or_else(|| law.map(|law| law.fraction(&self.streams, id)));
+        let part = part.or_else(|| {
+            law.map(|law| law.fraction(&mut self.streams.stream("early termination", u64::from(id.0))))
+        });
         let work = nominal * part.unwrap_or(1.0);
-        let remaining = scenario.knowledge.of_new(work, nominal, law, &self.streams, id);
+        let remaining = belief::of_new(scenario, &job, (work, nominal), &self.streams, id);
         let switch_at = job.switch.as_ref().map(|switch| switch.at * nominal);
         self.truths.insert(id, Truth { work, nominal, switch_at, ticket: None, is_guest: false });
         let seen = JobView::waiting(job, self.now_s, remaining);

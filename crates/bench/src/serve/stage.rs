@@ -31,8 +31,13 @@ impl Stage {
     }
 
     pub(crate) fn start_with(policy: &str, slots: u32) -> Result<Stage, Failure> {
+        Stage::start_as(&["--policy", policy, "--slots", &slots.to_string()])
+    }
+
+    /// Starts a daemon with these options.
+    pub(crate) fn start_as(options: &[&str]) -> Result<Stage, Failure> {
         let folder = Folder::new("serve")?;
-        let child = launch(&folder, &["--policy", policy, "--slots", &slots.to_string()])?;
+        let child = launch(&folder, options)?;
         let client = Client::new(folder.path());
         let stage = Stage { folder, child, client };
         stage.wait_until_it_answers()?;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bellwether::serve::{Simulated, machine_of};
 use bellwether_core::InputError;
+use bellwether_core::knowledge::Knowledge;
 use bellwether_core::units::{Bytes, Seconds};
 use bellwether_sched::registry::Registry;
 use bellwether_serve::daemon::{self, Daemon, DaemonError, Protection};
@@ -81,6 +82,10 @@ pub(crate) struct ServeArguments {
     /// How often a job is tried again after its processes failed
     #[arg(long, value_name = "N", default_value_t = daemon::RETRIES)]
     pub(crate) retries: u32,
+    /// What policies are told of a job's remaining work: expected (from how jobs of its kind ended so far) or nominal
+    /// (all that it declares) [default: as before; expected in the beginning]
+    #[arg(long, value_name = "KNOWLEDGE", value_parser = knowledge)]
+    pub(crate) remaining: Option<Knowledge>,
     /// Length from which on the daemon compacts its ledger: what follows from the lines takes their place, and they
     /// move to ledger.jsonl.before
     #[arg(long, value_name = "SIZE", default_value_t = Bytes(daemon::COMPACT_AT_BYTES))]
@@ -94,6 +99,13 @@ pub(crate) struct ServeArguments {
     /// How the address is printed
     #[arg(long, value_enum, default_value = "table")]
     pub(crate) format: Format,
+}
+
+/// What a daemon can know of the work that remains.
+fn knowledge(text: &str) -> Result<Knowledge, String> {
+    let knowledge = text.parse::<Knowledge>().ok();
+    let known = knowledge.filter(|knowledge| matches!(knowledge, Knowledge::Expected | Knowledge::Nominal));
+    known.ok_or_else(|| "a daemon knows `expected` or `nominal`; only a simulation knows more".into())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -176,6 +188,7 @@ pub(crate) fn serve(arguments: ServeArguments, printer: &Printer) -> Result<Exit
         time_scale: scale,
         tell: Box::new(move |what| notes.note(format_args!("note: {what}"))),
         retries: arguments.retries,
+        remaining: arguments.remaining,
         compact_at: arguments.compact_at.0,
         loading: LoadLimits {
             memory: arguments.load_memory,

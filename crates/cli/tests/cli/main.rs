@@ -51,6 +51,7 @@ mod simulate_queues;
 mod slices;
 mod snapshots;
 mod steered;
+mod stop_rules;
 mod strangers;
 mod taken_up;
 mod transient;

@@ -4,16 +4,16 @@ use std::collections::BTreeSet;
 
 use super::{
     CustomOptions, Data, Feature, Goodput, Job, Mode, Model, Optimizer, RateRule, Reduce, SCHEDULE_TABLE_MAX,
-    Schedule, checkpoint, verify,
+    Schedule, checkpoint, stop, verify,
 };
 use crate::error::InputError;
 
 /// Most seconds that a stage of a worker's start may take: a week.
 const STAGE_MAX_S: f64 = 604_800.0;
 
-type Check = Result<(), InputError>;
+pub(super) type Check = Result<(), InputError>;
 
-fn ensure(holds: bool, key: &str, what: impl std::fmt::Display, hint: &str) -> Check {
+pub(super) fn ensure(holds: bool, key: &str, what: impl std::fmt::Display, hint: &str) -> Check {
     if holds { Ok(()) } else { Err(InputError::new(key, what).hint(hint)) }
 }
 
@@ -104,6 +104,7 @@ pub(super) fn job(job: &Job) -> Check {
     sync(job)?;
     Feature::asked(job).try_for_each(|feature| feature.check(job))?;
     verify::check(job)?;
+    stop::check(job)?;
     schedule(&job.schedule)?;
     checkpoint::check(job)
 }

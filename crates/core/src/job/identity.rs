@@ -29,6 +29,10 @@ impl Job {
         if !self.verdict.is_never() {
             parts["verdict"] = serde_json::json!(self.verdict);
         }
+        // So may held-out results; time and money only interrupt it.
+        if self.stop.by_results() {
+            parts["stop"] = serde_json::json!(self.stop.identity());
+        }
         parts.to_string()
     }
 

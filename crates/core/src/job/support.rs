@@ -78,6 +78,8 @@ pub enum Feature {
     OwnRule,
     /// The workers wait at boundaries for a verdict on whether the run goes on (`verdict.every_steps`).
     Verdicts,
+    /// Held-out results end the run before its last step (`[stop]`).
+    StopRules,
     /// Each worker writes its slice of a checkpoint to a shared folder or an object store (`checkpoint.url`).
     SlicedCheckpoints,
 }
@@ -166,6 +168,7 @@ impl Feature {
             (matches!(job.mode, Mode::Goodput(_)), Feature::MovingBatch),
             (job.verify_every > 0, Feature::Verify),
             (job.verdict.every_steps > 0, Feature::Verdicts),
+            (job.stop.by_results(), Feature::StopRules),
             (job.checkpoint.url.is_some(), Feature::SlicedCheckpoints),
         ]
         .into_iter()

@@ -13,6 +13,7 @@ mod coarse_reference;
 mod colocation;
 mod convergence;
 mod curve_breaks;
+mod early_end;
 mod elastic;
 mod elastic_jobs;
 mod event;

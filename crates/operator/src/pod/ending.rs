@@ -45,7 +45,7 @@ impl Final {
 
     /// What the journal says last.
     pub fn of(history: &RunHistory, ending: &Ending) -> Final {
-        let Ending { outcome, step, digest, unix_s } = ending.clone();
+        let Ending { outcome, step, digest, unix_s, .. } = ending.clone();
         let ended_early = history.ended_early().filter(|end| end.step == step).cloned();
         Final { outcome: outcome.word().into(), step, digest, unix_s, ended_early, why: outcome.reason() }
     }
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     fn last(outcome: RunOutcome) -> Final {
-        let ending = Ending { outcome, step: 7, digest: Some("ab".repeat(32)), unix_s: 1.5 };
+        let ending = Ending { outcome, step: 7, digest: Some("ab".repeat(32)), unix_s: 1.5, limit: None };
         Final::of(&RunHistory::default(), &ending)
     }
 

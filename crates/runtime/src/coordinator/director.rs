@@ -8,7 +8,7 @@ use bellwether_core::record::Event as Journaled;
 
 use super::{BatchPlan, Run, Spawned};
 use crate::membership::coordinator::Event;
-use crate::membership::{Membership, StepRecord, WorkerId};
+use crate::membership::{EvaluationRecord, Membership, StepRecord, WorkerId};
 
 /// Steers a run.
 pub trait Director {
@@ -42,6 +42,8 @@ pub struct RunStatus<'a> {
     pub wanted: u32,
     /// The step after which the workers wait for a verdict, while they do.
     pub awaited_verdict: Option<u64>,
+    /// The last evaluation that this coordinator heard of.
+    pub evaluation: Option<EvaluationRecord>,
     /// The membership in force.
     pub membership: &'a Membership,
     /// The workers that this coordinator started and whose processes (or threads) have not ended.
@@ -108,6 +110,7 @@ impl Run {
             total_steps: self.total_steps(),
             wanted: self.machine.wanted(),
             awaited_verdict: self.machine.awaited_verdict(),
+            evaluation: self.machine.evaluation(),
             membership: self.machine.membership(),
         };
         let commands = director.direct(seen, &now);

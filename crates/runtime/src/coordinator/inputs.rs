@@ -63,7 +63,12 @@ impl Run {
                 let _ = answer.send(wire::Reply { accepted, message });
             }
             Input::Verdict { step, ends, answer } => {
-                let refusal = self.verdict(step, ends);
+                let refusal = match self.options.job.stop.by_results() {
+                    true => {
+                        Some("the run's own results decide whether it goes on: its job has [stop]".into())
+                    }
+                    false => self.verdict(step, ends),
+                };
                 let accepted = refusal.is_none();
                 let _ = answer.send(wire::Reply { accepted, message: refusal.unwrap_or_default() });
             }

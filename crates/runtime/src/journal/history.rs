@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 
+use bellwether_core::job::StopLimit;
 use bellwether_core::record::{EarlyEnd, Event, Line, RunOutcome};
 use serde::{Deserialize, Serialize};
 
@@ -55,6 +56,9 @@ pub struct RunHistory {
     pub scaled_to: Option<u32>,
     /// The last evaluation.
     pub evaluation: Option<Evaluation>,
+    /// The limit of its job that the run reached under the last coordinator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    limit: Option<StopLimit>,
     /// Why connections between machines are not encrypted, where that was said.
     pub plain_transport: Option<String>,
     /// What the next coordinator must know, unless lines cannot be read.
@@ -77,6 +81,9 @@ pub struct Ending {
     pub digest: Option<String>,
     /// When, in seconds since the Unix epoch.
     pub unix_s: f64,
+    /// The limit of its job for which it was stopped, if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<StopLimit>,
 }
 
 /// What a run trains.
@@ -149,6 +156,7 @@ impl RunHistory {
                     virtual_nodes: *virtual_nodes,
                 });
             }
+            Event::LimitReached { limit, .. } => self.limit = Some(*limit),
             Event::ScaleRequested { workers, .. } => self.scaled_to = Some(*workers),
             Event::Committed { last, .. } => self.resumed.committed = last + 1,
             Event::RolledBack { to } => {
@@ -174,7 +182,8 @@ impl RunHistory {
             }
             Event::Ended { step, outcome, params_digest } => {
                 let (outcome, digest) = (outcome.clone(), params_digest.clone());
-                self.ending = Some(Ending { outcome, step: *step, digest, unix_s: line.time_s });
+                let (step, unix_s, limit) = (*step, line.time_s, self.limit);
+                self.ending = Some(Ending { outcome, step, digest, unix_s, limit });
             }
             _ => {}
         }
@@ -199,6 +208,7 @@ impl RunHistory {
                 // Only memberships that began are in the journal; the numbers of those proposed stay theirs.
                 resumed.epoch += PROPOSALS_MAX;
                 (self.process, self.workers, self.ending) = (Some(*process), 0, None);
+                self.limit = None;
             }
             Event::Membership { epoch, workers, shadows, accumulation, .. } => {
                 resumed.accumulation = *accumulation;

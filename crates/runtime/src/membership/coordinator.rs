@@ -318,8 +318,10 @@ impl Coordinator {
             Lifecycle::Running if self.last_checkpoint.is_overdue() => WAITS_FOR_CHECKPOINT,
             Lifecycle::Running if self.stopping || self.ends_here() => "stopping",
             Lifecycle::Running | Lifecycle::Asynchronous => match self.awaited_verdict() {
-                Some(step) => return format!("waiting for the lead's verdict after step {step}").into(),
-                None => "training",
+                Some(step) if self.config.verdict_needs_state => {
+                    return format!("waiting for the lead's verdict after step {step}").into();
+                }
+                Some(_) | None => "training",
             },
             Lifecycle::Ended => "ended",
         };

@@ -4,6 +4,7 @@ use std::thread::available_parallelism;
 
 use bellwether_core::InputError;
 use bellwether_core::cluster::JobId;
+use bellwether_core::knowledge::Knowledge;
 use bellwether_core::policy::Fault;
 
 use super::{DEFAULT_POLICY, Engine, EngineError, Options};
@@ -17,6 +18,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
     /// A daemon begins: who decides, and which processes are there already?
     pub(super) fn take_up(&mut self, is_new: bool) -> Result<(), EngineError> {
         let first = self.state.policy.is_empty().then(|| DEFAULT_POLICY.to_owned());
+        let remaining = self.options.remaining.or(first.as_ref().map(|_| Knowledge::Expected));
         let chosen = self.options.policy.clone().or(first);
         self.options.registry.parse(chosen.as_ref().unwrap_or(&self.state.policy))?;
         if !is_new {
@@ -25,6 +27,10 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
             self.write(Entry::Reopened { version, process: std::process::id() })?;
         }
         self.correct_clock()?;
+        // Before the policy, by which a ledger that begins is known.
+        if let Some(remaining) = remaining.filter(|remaining| *remaining != self.state.early_ends.remaining) {
+            self.write(Entry::RemainingChosen { remaining })?;
+        }
         if let Some(policy) = chosen.filter(|policy| *policy != self.state.policy) {
             self.write(Entry::PolicyChosen { policy, by: "command line".into() })?;
         }

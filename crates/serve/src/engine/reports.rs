@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bellwether_core::cluster::JobId;
+use bellwether_core::job::StopLimit;
 use bellwether_core::policy::Fault;
 use bellwether_core::profile::Profile;
 use bellwether_core::record::{RunFailure, RunOutcome, StepRecord};
@@ -60,7 +61,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
             Report::Steps { job, workers, speed, steps, processor_wait } => {
                 self.lesson(job, workers, speed, steps, processor_wait)
             }
-            Report::Ended { job, outcome, ended_early, step, digest, unix_s } => {
+            Report::Ended { job, outcome, ended_early, step, digest, unix_s, limit } => {
                 self.processes_gone(job);
                 let unix_s = Some(unix_s).filter(|unix_s| *unix_s > 0.0);
                 let is_leaving = self.state.jobs.get(&job).is_some_and(|record| record.leaving);
@@ -70,7 +71,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
                 let why = early.unwrap_or_else(|| outcome.reason());
                 match outcome {
                     RunOutcome::Finished => self.end(job, Outcome::Finished, why, step, digest),
-                    RunOutcome::Stopped => self.stopped(job, step, unix_s),
+                    RunOutcome::Stopped => self.stopped(job, step, unix_s, limit),
                     // The same steps give the same numbers again.
                     RunOutcome::Failed(RunFailure::Diverged { .. }) => {
                         self.end(job, Outcome::Failed, why, step, None)
@@ -240,16 +241,23 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         predicted.is_ok_and(|predicted| (predicted.step_s / mean_s - 1.0).abs() > TELLING)
     }
 
-    fn stopped(&mut self, job: JobId, step: u64, unix_s: Option<f64>) -> Result<(), Fault> {
+    fn stopped(
+        &mut self,
+        job: JobId,
+        step: u64,
+        unix_s: Option<f64>,
+        limit: Option<StopLimit>,
+    ) -> Result<(), Fault> {
         if !self.is_open(job) {
             return Ok(());
         }
         let is_leaving = self.state.jobs.get(&job).is_some_and(|record| record.leaving);
         let by_hand = !is_leaving && self.state.view.jobs.contains_key(&job);
         if by_hand {
-            // The run was stopped by hand: until they resume the job, it waits. In this order: of the two lines the
-            // second may be lost with a daemon that is killed.
-            self.write(Entry::Suspended { job, by: "`bellwether stop`".into() })?;
+            // The run was stopped by hand, or by a limit of its job: until its user resumes it, it waits. In this order:
+            // of the two lines the second may be lost with a daemon that is killed.
+            let by = limit.map_or("`bellwether stop`".into(), |limit| limit.to_string());
+            self.write(Entry::Suspended { job, by })?;
         }
         self.write(Entry::Stopped { job, step, why: String::new(), unix_s })
     }

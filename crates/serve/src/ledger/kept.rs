@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Outcome, Submitted};
 use crate::machine::Slot;
+use crate::state::EarlyEnds;
 
 #[cfg(doc)]
 use super::Entry;
@@ -113,6 +114,9 @@ pub struct KeptState {
     /// The queues that divide the slots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queues: Option<KeptQueues>,
+    /// What is learnt of early ends.
+    #[serde(default)]
+    pub early_ends: EarlyEnds,
 }
 
 /// The queues that divide the slots.

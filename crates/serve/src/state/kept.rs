@@ -62,6 +62,7 @@ impl State {
             down: self.down.clone().into_iter().collect(),
             taken: self.taken.clone().into_iter().collect(),
             queues: self.queues.as_ref().map(Queues::kept),
+            early_ends: self.early_ends.clone(),
         }));
         once(opened).chain(jobs).chain(decisions).chain(once(rest))
     }
@@ -130,6 +131,7 @@ impl State {
             mut down,
             mut taken,
             queues,
+            early_ends,
         } = kept.clone();
         taken.retain(|(node, _)| (node.0 as usize) < self.view.nodes.len());
         for (node, taken) in &taken {
@@ -151,6 +153,7 @@ impl State {
         (self.policy, self.policies, self.decided) = (policy, policies, decided);
         (self.changes, self.unsettled) = (changes, unsettled);
         self.slots = Slots::from(&slots);
+        self.early_ends = early_ends.restored();
         self.belief.learn(|known| *known = observed);
         self.queues = queues.and_then(|kept| Queues::restored(&kept, &self.view));
         self.is_restoring = false;

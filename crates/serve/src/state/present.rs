@@ -18,7 +18,12 @@ const TOGETHER_S: f64 = 1.0;
 impl State {
     /// The question of what becomes of the jobs from `now_s` on.
     pub fn question(&self, now_s: f64) -> Question {
-        let present = Present { now_s, view: self.view.clone(), past: self.past(now_s) };
+        let mut view = self.view.clone();
+        for (id, seen) in &mut view.jobs {
+            seen.remaining = self.jobs.get(id).map(|record| record.work() - seen.done);
+        }
+        let remaining = self.early_ends.remaining;
+        let present = Present { now_s, view, remaining, past: self.past(now_s) };
         Question { present, belief: self.belief.as_of_now(), deciding: self.deciding() }
     }
 
@@ -45,9 +50,10 @@ impl State {
     }
 }
 
-/// The part of its steps that a job that trained and ended had done.
-fn part(record: &Record) -> Option<f64> {
+/// The kind of a job that trained and ended, and the part of its steps that it had done.
+fn part(record: &Record) -> Option<(String, f64)> {
     let end = record.end.as_ref().filter(|end| end.outcome != Outcome::Refused)?;
     record.started_s?;
-    Some((end.step as f64 / record.total_steps.max(1) as f64).min(1.0))
+    let part = (end.step as f64 / record.total_steps.max(1) as f64).min(1.0);
+    Some((record.submitted.kind.clone(), part))
 }

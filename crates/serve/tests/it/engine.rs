@@ -168,7 +168,15 @@ impl Daemon {
 
     fn end(&self, job: u32, outcome: RunOutcome, step: u64) {
         let (job, digest) = (JobId(job), Some("d1".into()));
-        self.report(Report::Ended { job, outcome, ended_early: None, step, digest, unix_s: 0.0 });
+        self.report(Report::Ended {
+            job,
+            outcome,
+            ended_early: None,
+            step,
+            digest,
+            unix_s: 0.0,
+            limit: None,
+        });
     }
 
     pub(crate) fn finish(&self, job: u32) {
@@ -211,6 +219,7 @@ pub(crate) fn options(folder: &Path, policy: Option<&str>, slots: u32) -> Option
         registry: Registry::built_in(),
         time_scale: None,
         retries: 2,
+        remaining: None,
         compact_at: u64::MAX,
         outlook: None,
         tell: Box::new(|_| {}),
@@ -663,7 +672,15 @@ fn a_failure_that_is_known_is_told_to_the_one_that_starts_the_run() {
     daemon.submit("a", "2").unwrap();
     daemon.until("it starts", |d| d.wanted(0) == Some(2));
     let (outcome, ended_early) = (failure(), None);
-    daemon.report(Report::Ended { job: JobId(0), outcome, ended_early, step: 5, digest: None, unix_s: 7.0 });
+    daemon.report(Report::Ended {
+        job: JobId(0),
+        outcome,
+        ended_early,
+        step: 5,
+        digest: None,
+        unix_s: 7.0,
+        limit: None,
+    });
     daemon.until("it is tried again", |d| d.wishes() == 2);
     let known = |daemon: &Daemon| daemon.wishes.lock().unwrap().last[&JobId(0)].known_end_unix_s;
     assert_eq!(known(&daemon), Some(7.0));

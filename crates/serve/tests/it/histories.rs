@@ -116,6 +116,7 @@ fn one_daemon(seed: u64, folder: &std::path::Path, shared: &Shared, is_last: boo
         registry: Registry::built_in(),
         time_scale: None,
         retries: CRASHES_MAX,
+        remaining: None,
         compact_at: compact_at(seed),
         outlook: None,
         tell: Box::new(|_| {}),

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "these are tests, helpers included")]
 
 mod compaction;
+mod early_ends;
 mod engine;
 mod histories;
 mod nodes;

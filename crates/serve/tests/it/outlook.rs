@@ -105,7 +105,7 @@ fn who_waits_is_told_for_what_and_until_when() {
     daemon.until("the others move up", |daemon| outlook(daemon, "narrow").ahead == 0);
     daemon.stop();
     let question = questions.into_iter().last().expect("it was asked");
-    assert_eq!(question.present.past.parts, [1.0]);
+    assert_eq!(question.present.past.parts.iter().map(|(_, part)| *part).collect::<Vec<_>>(), [1.0]);
     // They came within a second of each other: as one.
     assert_eq!(question.present.past.arrivals.len(), 1);
     assert!((0.0..60.0).contains(&question.present.past.over_s), "since the ledger began");

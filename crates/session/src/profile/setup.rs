@@ -3,7 +3,7 @@
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use bellwether_core::job::{CheckedJob, Checkpoint, Job, Mode, Verdict, WorkerRange};
+use bellwether_core::job::{CheckedJob, Checkpoint, Job, Mode, Stop, Verdict, WorkerRange};
 use bellwether_core::record::Event;
 use bellwether_runtime::control::client::Control;
 use bellwether_runtime::coordinator::{Observation, Options};
@@ -82,6 +82,7 @@ pub(super) fn endless(job: &mut Job) {
     job.evaluation.every_steps = 0;
     job.checkpoint = Checkpoint::default();
     job.verdict = Verdict::default();
+    job.stop = Stop::default();
     job.workers = WorkerRange { min: 1, max: job.batch.virtual_nodes.min(2) };
 }
 

@@ -6,7 +6,7 @@ use bellwether_core::cluster::{JobId, JobView};
 use bellwether_core::policy::{Action, Fault};
 use bellwether_core::prediction::{JobDescription, PredictError};
 
-use super::{Before, Event, Truth, World, together};
+use super::{Before, Event, Truth, World, belief, together};
 
 /// No simulation goes on for longer: thirty billion years, where a time is still known to some minutes.
 const LATEST_S: f64 = 1e18;
@@ -99,7 +99,7 @@ impl World<'_> {
         };
         let seen = self.view.jobs.get_mut(&id).expect("it was there just now");
         seen.rate = rate;
-        self.scenario.knowledge.renew(seen, work, nominal, self.scenario);
+        belief::renew(seen, (work, nominal), self.scenario);
         if !seen.is_running() {
             return Ok(());
         }

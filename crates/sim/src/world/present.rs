@@ -109,6 +109,6 @@ impl<'a> World<'a> {
         self.recording.arrived(id, seen, 0.0);
         self.running += u32::from(seen.is_running());
         self.links.touch(id);
-        if seen.is_running() { self.advance(id) } else { Ok(()) }
+        self.advance(id)
     }
 }

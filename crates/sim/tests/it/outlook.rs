@@ -75,11 +75,13 @@ impl Policy for Watched<'_> {
         }
         for (_, seen) in &input.changes.ended {
             let done = seen.done(input.now_s);
-            self.past.parts.push(done / (done + seen.remaining(input.now_s).unwrap()));
+            let part = done / (done + seen.remaining(input.now_s).unwrap());
+            self.past.parts.push((seen.job.description.model.clone(), part));
         }
         if self.seen.is_none() && input.now_s >= self.at_s {
             let past = Past { over_s: input.now_s, ..self.past.clone() };
-            let present = Present { now_s: input.now_s, view: input.view.clone(), past };
+            let present =
+                Present { now_s: input.now_s, view: input.view.clone(), remaining: Knowledge::Nominal, past };
             self.seen = Some(ahead(&present, self.name));
         }
         self.policy.decide(input)
@@ -172,7 +174,7 @@ fn where_all_is_known_times_are_nearly_exact_and_numbers_of_jobs_may_have_gaps()
     view.jobs = [job(7, 4, 400.0), job(70, 2, 100.0), job(71, 4, 40.0)].into();
     running(&mut view, 7, 1000.0);
     // It has run for 20 of its 100 seconds.
-    let present = Present { now_s: 1020.0, view, past: Past::default() };
+    let present = Present { now_s: 1020.0, view, remaining: Knowledge::Nominal, past: Past::default() };
     let expected = known(&present);
     let of = |id| expected[&JobId(id)];
     assert_eq!(of(7).start, None);
@@ -195,7 +197,10 @@ fn what_goes_on_after_a_stop_has_to_start_again() {
     running(&mut view, 0, 0.0);
     let end = |starts_s: Vec<f64>| {
         let past = Past { starts_s, ..Past::default() };
-        known_under("srtf", &Present { now_s: 0.0, view: view.clone(), past })[&JobId(0)].end.middle_s
+        known_under("srtf", &Present { now_s: 0.0, view: view.clone(), remaining: Knowledge::Nominal, past })
+            [&JobId(0)]
+            .end
+            .middle_s
     };
     // The short one starts before it, and it goes on after that.
     assert!(
@@ -214,7 +219,10 @@ fn as_many_as_came_in_a_moment_do_not_come_all_the_time() {
     let arrivals = vec![(job(9, 4, 40.0).1.job, 40.0); 5];
     // Who began to look five seconds ago saw five jobs that overtake the one that waits.
     let past = Past { arrivals, over_s: 5.0, ..Past::default() };
-    let start = known_under("srtf", &Present { now_s: 5.0, view, past })[&JobId(1)].start.unwrap();
+    let start = known_under("srtf", &Present { now_s: 5.0, view, remaining: Knowledge::Nominal, past })
+        [&JobId(1)]
+        .start
+        .unwrap();
     assert!(start.middle_s < 150.0, "{start:?}");
 }
 
@@ -223,7 +231,7 @@ fn what_never_happens_is_infinitely_late() {
     let mut view = cluster(1, 4);
     view.jobs = [job(0, 4, 400.0), job(1, 2, 100.0)].into();
     view.nodes[0].up = false;
-    let expected = known(&Present { now_s: 0.0, view, past: Past::default() });
+    let expected = known(&Present { now_s: 0.0, view, remaining: Knowledge::Nominal, past: Past::default() });
     let never = Times { low_s: f64::INFINITY, middle_s: f64::INFINITY, high_s: f64::INFINITY };
     assert_eq!(expected[&JobId(1)], Expected { start: Some(never), end: never });
 }
@@ -233,9 +241,10 @@ fn jobs_that_ended_early_and_jobs_that_come_widen_the_interval() {
     let mut view = cluster(1, 4);
     view.jobs = [job(0, 4, 4000.0), job(1, 4, 8000.0)].into();
     running(&mut view, 0, 0.0);
-    let past = Past { parts: vec![0.5, 1.0, 0.25, 0.9], ..Past::default() };
+    let parts = [0.5, 1.0, 0.25, 0.9].map(|part| ("elsewhere".to_owned(), part)).to_vec();
+    let past = Past { parts, ..Past::default() };
     let expected = |past: Past| {
-        let present = Present { now_s: 400.0, view: view.clone(), past };
+        let present = Present { now_s: 400.0, view: view.clone(), remaining: Knowledge::Nominal, past };
         ahead(&present, "fifo")[&JobId(1)].start.unwrap()
     };
     let Times { low_s, high_s, .. } = expected(past);
@@ -243,7 +252,7 @@ fn jobs_that_ended_early_and_jobs_that_come_widen_the_interval() {
     // Whom others overtake waits longer than one who stands in line.
     let arrivals = vec![(job(9, 4, 200.0).1.job, 200.0)];
     let past = Past { arrivals, over_s: 100.0, ..Past::default() };
-    let present = Present { now_s: 400.0, view: view.clone(), past };
+    let present = Present { now_s: 400.0, view: view.clone(), remaining: Knowledge::Nominal, past };
     let last = |policy| ahead(&present, policy)[&JobId(1)].start.unwrap().high_s;
     assert!(last("srtf") > last("fifo"), "{} and {}", last("srtf"), last("fifo"));
 }

@@ -31,7 +31,7 @@ const WHOLE: &str = "use checkpoint.folder, on a file system that outlives the h
                      sync.reduce = \"all-reduce\"";
 
 /// The table, by feature.
-pub(super) const TABLE: [Row; 25] = [
+pub(super) const TABLE: [Row; 26] = [
     Row {
         feature: Feature::SameBits,
         title: "the same bytes on any workers",
@@ -376,6 +376,33 @@ pub(super) const TABLE: [Row; 25] = [
                 key: "verdict.every_steps",
                 reason: NO_BOUNDARY,
                 hint: "leave it out (hold=False in the script), or use sync.policy = \"bsp\"",
+            },
+        ],
+    },
+    Row {
+        feature: Feature::StopRules,
+        title: "an end by held-out results (`[stop]`)",
+        cells: [
+            Supported { test: "held_out_results_end_a_run_at_the_same_step_whatever_its_workers" },
+            Refused {
+                key: "stop",
+                reason: "an update may cover steps on both sides of the boundary at which the workers would wait",
+                hint: "leave out the rules on held-out results, or use mode \"exact\"",
+            },
+            Refused {
+                key: "stop",
+                reason: NO_BOUNDARY,
+                hint: "leave out the rules on held-out results, or use sync.reduce = \"all-reduce\"",
+            },
+            Refused {
+                key: "stop",
+                reason: NO_BOUNDARY,
+                hint: "leave out the rules on held-out results, or use sync.policy = \"bsp\"",
+            },
+            Refused {
+                key: "stop",
+                reason: NO_BOUNDARY,
+                hint: "leave out the rules on held-out results, or use sync.policy = \"bsp\"",
             },
         ],
     },

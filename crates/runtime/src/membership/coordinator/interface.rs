@@ -57,6 +57,9 @@ pub struct Config {
     pub slices: bool,
     /// Steps between boundaries at which the members wait for a verdict; 0 never waits.
     pub verdict_every: u64,
+    /// Whether a verdict is about the state, which is to be written first, and not about the held-out results of that
+    /// step, which the members report.
+    pub verdict_needs_state: bool,
     /// Least seconds between checkpoints by time; 0 for none.
     pub checkpoint_period_s: f64,
     /// Seconds that the members hold the state when the last checkpoint cannot be written.

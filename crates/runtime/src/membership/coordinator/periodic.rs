@@ -30,8 +30,8 @@ impl Coordinator {
     pub(super) fn is_checkpoint_due(&mut self) -> bool {
         let period_s = self.config.checkpoint_period_s;
         // Where a verdict is due, the state is on its way.
-        let news =
-            self.progress.committed() > self.checkpoint.unwrap_or(0) && self.awaited_verdict().is_none();
+        let is_on_its_way = self.config.verdict_needs_state && self.awaited_verdict().is_some();
+        let news = self.progress.committed() > self.checkpoint.unwrap_or(0) && !is_on_its_way;
         if period_s <= 0.0 || !news || self.stopping || self.failure.is_some() {
             return false;
         }

@@ -170,6 +170,9 @@ impl Coordinator {
             self.verdicts.restart();
             return;
         };
+        if !self.config.verdict_needs_state {
+            return;
+        }
         let (now_s, limit_s) = (self.now_s, self.transfer_limit_s());
         let every = self.config.checkpoint_every;
         // Where it is due by the job's rule, the first member sends it unasked.

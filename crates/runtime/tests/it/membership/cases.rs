@@ -41,6 +41,7 @@ pub(crate) fn config(wanted: u32) -> Config {
         checkpoint_every: 0,
         slices: false,
         verdict_every: 0,
+        verdict_needs_state: true,
         checkpoint_period_s: 0.0,
         last_checkpoint_wait_s: 300.0,
         expected_step_s: None,

@@ -337,6 +337,7 @@ impl World {
             checkpoint_every: self.scenario.rules.checkpoint_every,
             slices: self.scenario.rules.slices,
             verdict_every: self.scenario.rules.verdict_every,
+            verdict_needs_state: !self.scenario.by_results,
             checkpoint_period_s: if self.scenario.rules.checkpoint_every > 0 { 0.3 } else { 0.0 },
             last_checkpoint_wait_s: 300.0,
             expected_step_s: None,

@@ -91,6 +91,8 @@ pub(crate) struct Scenario {
     pub(crate) schedule: Vec<(u64, u32)>,
     /// Length and rhythm of the job.
     pub(crate) rules: Rules,
+    /// Whether held-out results decide whether the run goes on, where that is decided.
+    pub(crate) by_results: bool,
     /// Whether the coordinator starts workers; otherwise an operator does.
     pub(crate) spawns: bool,
     /// No fault happens after this time.
@@ -161,6 +163,7 @@ impl Scenario {
             max_workers: if random.chance(0.5) { wanted } else { virtual_nodes },
             schedule: Vec::new(),
             rules,
+            by_results: false,
             spawns,
             faults_until_s: 0.0,
             intervals: BTreeMap::new(),
@@ -214,6 +217,10 @@ impl Scenario {
             self.draw_batches(random);
         } else if random.chance(0.5) {
             self.rules.verdict_every = 4 + random.below(30);
+            self.by_results = random.chance(0.5);
+            if self.by_results {
+                self.rules.evaluate_every = self.rules.verdict_every;
+            }
         } else {
             self.rules.slices = self.seed % 2 == 1;
         }

@@ -16,20 +16,29 @@ impl World {
         let every = self.scenario.rules.verdict_every;
         let due =
             self.coordinator.as_ref().filter(|_| self.still.is_none()).and_then(|c| c.awaited_verdict());
-        let due = due.filter(|step| self.stored.contains_key(step));
+        let due = due.filter(|step| self.is_known(*step));
         if let Some(step) = due.filter(|_| self.random.chance(0.8)) {
             let ends = self.random.chance(0.06).then(|| "enough".to_string());
             self.tell(Event::Verdict(step, ends));
         } else if self.random.chance(0.05) {
             let step = self.random.below(self.scenario.rules.total_steps / every + 2) * every;
             let ends = self.random.chance(0.5).then(|| "wrong".to_string());
-            let known = self.watch.verdicts.contains_key(&step) || self.stored.contains_key(&step);
+            let known = self.watch.verdicts.contains_key(&step) || self.is_known(step);
             if due != Some(step) && known {
                 self.tell(Event::Verdict(step, ends));
             }
         }
         let delay = self.random.between(0.01, 0.08);
         self.after(delay, Happening::Lead);
+    }
+
+    /// Whether what a verdict after this step is about is known: the state, or the held-out results.
+    fn is_known(&self, step: u64) -> bool {
+        let is_result = |event: &Journal| matches!(event, Journal::Evaluated { step: at, .. } if *at == step);
+        match self.scenario.by_results {
+            true => self.journal.iter().any(is_result),
+            false => self.stored.contains_key(&step),
+        }
     }
 
     /// Steps of the whole run.
@@ -55,7 +64,7 @@ impl World {
         if self.watch.verdicts.insert(step, ends).is_some() {
             self.violate(format!("step {step} is decided twice"));
         }
-        if step != committed || step >= last || !self.stored.contains_key(&step) {
+        if step != committed || step >= last || !self.is_known(step) {
             self.violate(format!("step {step} is decided with {committed} steps done of {last}"));
         }
     }

@@ -45,6 +45,7 @@ impl World {
             checkpoint_period_s: if self.plan.checkpoint_every > 0 { 0.3 } else { 0.0 },
             slices: false,
             verdict_every: 0,
+            verdict_needs_state: true,
             last_checkpoint_wait_s: 300.0,
             expected_step_s: None,
             replaces_alone: false,

@@ -301,7 +301,7 @@ impl<'s> Attempt<'s> {
         }
         // It had not begun.
         let (outcome, unix_s) = (RunOutcome::Stopped, journal::now_s());
-        self.follow.ended(Ending { outcome, step: 0, digest: None, unix_s })
+        self.follow.ended(Ending { outcome, step: 0, digest: None, unix_s, limit: None })
     }
 
     /// The coordinator is gone without a word in the journal.

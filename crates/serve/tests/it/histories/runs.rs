@@ -180,7 +180,10 @@ impl World {
         if let Some(post) = self.posts.get_mut(&job) {
             (post.left_unix_s, post.attended, post.met) = (None, false, false);
         }
-        self.send(job, Report::Ended { job, outcome, ended_early: None, step, digest: None, unix_s });
+        self.send(
+            job,
+            Report::Ended { job, outcome, ended_early: None, step, digest: None, unix_s, limit: None },
+        );
     }
 
     fn lose(&mut self, job: JobId, why: &str) {
