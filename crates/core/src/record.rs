@@ -426,7 +426,7 @@ pub enum Event {
         /// Which.
         limit: StopLimit,
         /// Seconds in which workers trained.
-        time_s: f64,
+        trained_s: f64,
         /// Seconds of all workers.
         worker_s: f64,
     },

@@ -70,9 +70,9 @@ impl Event {
                 let end = EarlyEnd { step: *step, reason: ends.clone()? };
                 format!("ended early: {end}")
             }
-            Event::LimitReached { limit, time_s, worker_s } => format!(
+            Event::LimitReached { limit, trained_s, worker_s } => format!(
                 "{limit} is reached after {} of training ({} of all workers); `bellwether resume` grants as much again",
-                brief(*time_s),
+                brief(*trained_s),
                 brief(*worker_s)
             ),
             Event::RolledBack { to } => format!("no worker is left with the state; going back to step {to}"),

@@ -148,9 +148,9 @@ impl Director for StopRules {
         let verdict = now.awaited_verdict.and_then(|step| self.verdict(step));
         let limit = self.cost.reached(&self.stop).filter(|_| !self.is_stopping);
         self.is_stopping |= limit.is_some();
-        let Cost { time_s, worker_s, .. } = self.cost;
+        let Cost { time_s: trained_s, worker_s, .. } = self.cost;
         let stop = limit.into_iter().flat_map(|limit| {
-            let note = DirectorCommand::Note(Event::LimitReached { limit, time_s, worker_s });
+            let note = DirectorCommand::Note(Event::LimitReached { limit, trained_s, worker_s });
             [note, DirectorCommand::Stop { by: limit.to_string() }]
         });
         verdict.into_iter().chain(stop).collect()
@@ -194,7 +194,7 @@ mod tests {
             (120.0, members(4)),
             (125.0, evaluated(20)),
             (126.0, Event::RolledBack { to: 10 }),
-            (130.0, Event::LimitReached { limit: StopLimit::Time, time_s: 20.0, worker_s: 60.0 }),
+            (130.0, Event::LimitReached { limit: StopLimit::Time, trained_s: 20.0, worker_s: 60.0 }),
             (130.0, Event::Ended { step: 10, outcome: "stopped".parse().unwrap(), params_digest: None }),
             (500.0, began),
             (510.0, members(1)),
