@@ -52,6 +52,7 @@ mod slices;
 mod snapshots;
 mod steered;
 mod strangers;
+mod streamed;
 mod taken_up;
 mod transient;
 mod tune;
