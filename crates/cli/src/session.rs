@@ -19,7 +19,7 @@ pub(crate) fn program() -> Result<PathBuf, Failure> {
 
 /// Builds what a job trains.
 pub(crate) fn build(job: &Job) -> Result<Box<dyn Workload>, InputError> {
-    bellwether_workloads::build(job, &files::read_data)
+    bellwether_workloads::build_from(job, &files::data(u64::MAX))
 }
 
 /// Builds what a job trains, or takes what its script said of it.

@@ -21,11 +21,13 @@ mod checked;
 mod checkpoint;
 mod csv;
 mod custom;
+mod data;
 mod identity;
 mod mode;
 mod optimizer;
 mod order;
 mod python;
+mod shards;
 mod stages;
 mod stop;
 mod support;
@@ -37,11 +39,13 @@ pub use checked::CheckedJob;
 pub use checkpoint::{Checkpoint, CheckpointUrl};
 pub use csv::{Normalise, Separator};
 pub use custom::CustomOptions;
+pub use data::{Data, TokenWidth};
 pub use mode::{Goodput, Mode, RateRule};
 pub use optimizer::{Optimizer, SCHEDULE_TABLE_MAX, Schedule};
 pub use order::BlockOrder;
 pub use python::Device;
 pub use stop::{HeldOut, Metric, Plateau, Stop, StopLimit};
+pub use shards::Shards;
 pub use support::{Feature, Support, TrainingMode};
 pub use sync::{AsyncMomentum, AsyncRateScaling, Order, Reduce, StragglerPolicy, Sync, SyncPolicy};
 pub use verify::OnMismatch;
@@ -248,152 +252,6 @@ fn resnet_width() -> usize {
     16
 }
 
-/// Where samples come from. Relative paths start at the job file's folder.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Data {
-    /// The 1,797 handwritten digits of 8×8 pixels that ship with the program.
-    Digits {
-        /// Share of the samples held out for evaluation, 0…1.
-        #[serde(default = "held_out")]
-        held_out: f64,
-        /// The order in which samples are visited; absent where any sample may follow any other.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        order: Option<BlockOrder>,
-    },
-    /// MNIST-like IDX files, plain or gzip-compressed.
-    Idx {
-        /// IDX3 file of training images.
-        images: PathBuf,
-        /// IDX1 file of training labels.
-        labels: PathBuf,
-        /// IDX3 file of held-out images; without it a share of the training images is held out.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        test_images: Option<PathBuf>,
-        /// IDX1 file of held-out labels.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        test_labels: Option<PathBuf>,
-        /// Share of the samples held out when no test files are given, 0…1.
-        #[serde(default = "held_out")]
-        held_out: f64,
-        /// The order in which samples are visited; absent where any sample may follow any other.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        order: Option<BlockOrder>,
-    },
-    /// CIFAR-10 binary batches.
-    Cifar10 {
-        /// Training batches (`data_batch_1.bin` …).
-        files: Vec<PathBuf>,
-        /// Held-out batches; without them a share of the training images is held out.
-        #[serde(default)]
-        test_files: Vec<PathBuf>,
-        /// Share of the samples held out when no test files are given, 0…1.
-        #[serde(default = "held_out")]
-        held_out: f64,
-        /// The order in which samples are visited; absent where any sample may follow any other.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        order: Option<BlockOrder>,
-    },
-    /// Numbers between separators, and a column of class labels (0, 1, 2 …, or names).
-    Csv {
-        /// The file, plain or gzip-compressed.
-        path: PathBuf,
-        /// Whether the first line names the columns.
-        #[serde(default)]
-        header: bool,
-        /// What stands between two fields: `","`, `";"`, `"\t"` or `"|"`; without it the first line tells.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        separator: Option<Separator>,
-        /// The column of the labels: its name in the first line, or its number from 1; the last one without it.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        label: Option<String>,
-        /// The names of the classes in the order of their numbers, where labels are words; empty where they are
-        /// numbers.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        classes: Vec<String>,
-        /// Factor on every feature, for example 0.0625 for pixels 0…16.
-        #[serde(default = "unit_scale")]
-        scale: f32,
-        /// How features are brought to one size: `"none"` (the default), `"standard"` (mean 0, deviation 1) or
-        /// `"range"` (0…1), by what the training samples hold.
-        #[serde(default, skip_serializing_if = "Normalise::is_none")]
-        normalise: Normalise,
-        /// Share of the samples held out for evaluation, 0…1.
-        #[serde(default = "held_out")]
-        held_out: f64,
-        /// The order in which samples are visited; absent where any sample may follow any other.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        order: Option<BlockOrder>,
-    },
-    /// A text, cut into windows of the model's context, for the transformer.
-    Text {
-        /// The file.
-        path: PathBuf,
-        /// Share of the text (its end) held out for evaluation, 0…1.
-        #[serde(default = "held_out")]
-        held_out: f64,
-        /// The order in which samples are visited; absent where any sample may follow any other.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        order: Option<BlockOrder>,
-    },
-    /// Inputs drawn at random and labelled by a random network: a task of any size without a file.
-    Teacher {
-        /// Number of samples, before the held-out ones are taken out.
-        samples: u64,
-        /// Input features; a square number of them (16, 25, 36 …) is an image too, for the convnet.
-        features: usize,
-        /// Classes that the teacher tells apart.
-        classes: usize,
-        /// Share of the training labels that are replaced by a class drawn at random, 0…1; held-out labels are right.
-        #[serde(default, skip_serializing_if = "is_zero")]
-        noise: f64,
-        /// Share of the samples held out for evaluation, 0…1.
-        #[serde(default = "held_out")]
-        held_out: f64,
-        /// The order in which samples are visited; absent where any sample may follow any other.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        order: Option<BlockOrder>,
-    },
-    /// Data of one's own, for a model of one's own. Paths in the options are not resolved.
-    Custom {
-        /// What the program that trains the job wants to know.
-        #[serde(default, skip_serializing_if = "CustomOptions::is_empty")]
-        options: CustomOptions,
-        /// The order in which samples are visited; absent where any sample may follow any other.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        order: Option<BlockOrder>,
-    },
-    /// What the script of a Python model reads. `bellwether run SCRIPT.py` fills this table from what the script says.
-    Python {
-        /// Samples of an epoch.
-        training_samples: u64,
-        /// Samples that workers evaluate; 0 where only the script itself evaluates.
-        #[serde(default)]
-        held_out_samples: u64,
-        /// The order in which samples are visited; absent where any sample may follow any other.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        order: Option<BlockOrder>,
-    },
-    /// Nothing but indices, for the synthetic device.
-    Indices {
-        /// Number of samples of an epoch.
-        samples: u64,
-        /// The order in which samples are visited; absent where any sample may follow any other.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        order: Option<BlockOrder>,
-    },
-}
-
-fn is_zero(share: &f64) -> bool {
-    *share == 0.0
-}
-fn held_out() -> f64 {
-    0.2
-}
-fn unit_scale() -> f32 {
-    1.0
-}
-
 /// The global batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -449,21 +307,7 @@ impl Job {
 
     /// Every path in the job, so that the command line can resolve or copy them.
     pub fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
-        let mut paths: Vec<&mut PathBuf> = match &mut self.data {
-            Data::Idx { images, labels, test_images, test_labels, .. } => {
-                [Some(images), Some(labels), test_images.as_mut(), test_labels.as_mut()]
-                    .into_iter()
-                    .flatten()
-                    .collect()
-            }
-            Data::Cifar10 { files, test_files, .. } => files.iter_mut().chain(test_files).collect(),
-            Data::Csv { path, .. } | Data::Text { path, .. } => vec![path],
-            Data::Digits { .. }
-            | Data::Teacher { .. }
-            | Data::Custom { .. }
-            | Data::Python { .. }
-            | Data::Indices { .. } => vec![],
-        };
+        let mut paths = self.data.paths_mut();
         if let Model::Python { script, python, .. } = &mut self.model {
             paths.push(script);
             // A bare name is looked up as a shell does.

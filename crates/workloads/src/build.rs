@@ -2,18 +2,19 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use bellwether_core::InputError;
 use bellwether_core::job::{Data, Job, Model};
 use bellwether_runtime::workload::Workload;
 
-use crate::data::Dataset;
+use crate::data::{Access, Dataset, Files};
 use crate::model::{custom, network};
 use crate::network_workload::NetworkTrainee;
 use crate::synthetic::Synthetic;
 
-/// The workload that a checked job describes. `open` reads a whole file; the job's paths reach it as
-/// they are.
+/// The workload that a checked job describes, with its samples in memory. `open` reads a whole file; the job's paths
+/// reach it as they are.
 ///
 /// # Errors
 ///
@@ -23,6 +24,20 @@ pub fn build(
     job: &Job,
     open: &dyn Fn(&Path) -> io::Result<Vec<u8>>,
 ) -> Result<Box<dyn Workload>, InputError> {
+    build_by(job, Access::Whole(open))
+}
+
+/// As [`build`], from files of which ranges are read when their samples are needed, where the job says so or its files
+/// are large.
+///
+/// # Errors
+///
+/// Those of [`build`].
+pub fn build_from(job: &Job, files: &Arc<dyn Files>) -> Result<Box<dyn Workload>, InputError> {
+    build_by(job, Access::Files(files))
+}
+
+fn build_by(job: &Job, access: Access<'_>) -> Result<Box<dyn Workload>, InputError> {
     let workload: Box<dyn Workload> = match (&job.model, &job.data) {
         (Model::Custom { name, .. }, _) => return Err(custom(name)),
         (
@@ -31,7 +46,7 @@ pub fn build(
         ) => Box::new(Synthetic::new(step_time.get(), *spread, parameters.0, *layers, *saturation, *samples)),
         (model, data) => {
             let context = if let Model::Transformer { context, .. } = model { *context } else { 1 };
-            let data = Dataset::load(data, context, open)?;
+            let data = Dataset::load(data, context, access)?;
             let network = network(model, data.image(), data.classes())?;
             Box::new(NetworkTrainee::new(job, network, data)?)
         }

@@ -1,6 +1,7 @@
 //! A workload that computes one virtual node of one step wrong, to try what finds it.
 
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 
 use bellwether_core::ParseError;
@@ -75,6 +76,14 @@ impl Workload for Flipped {
 
     fn initialize(&mut self, seed: u64, parameters: &mut [f32], state: &mut [f32]) {
         self.workload.initialize(seed, parameters, state);
+    }
+
+    fn assigned(&mut self, step: u64, nodes: Range<u32>) {
+        self.workload.assigned(step, nodes);
+    }
+
+    fn take_data_wait_s(&mut self) -> f64 {
+        self.workload.take_data_wait_s()
     }
 
     fn gradient(

@@ -1,9 +1,10 @@
 //! What is trained: models, data sets and the synthetic device, each behind the runtime's
 //! [`Workload`](bellwether_runtime::workload::Workload).
 //!
-//! [`build()`] turns a checked job into a workload. Files are opened by a function that the caller gives;
-//! everything else here is a function of bytes and numbers. Nothing here knows of workers, networks
-//! or clocks, except the synthetic device and a paced one, which sleep.
+//! [`build()`] turns a checked job into a workload. Files are opened by what the caller gives, a function that reads one
+//! whole or [`Files`] of which ranges are read; everything else here is a function of bytes and numbers. Nothing here
+//! knows of workers or networks. The synthetic device and a paced one sleep, and where samples are read from files a
+//! thread reads ahead and what is waited for it is measured.
 
 mod build;
 pub mod data;
@@ -12,12 +13,13 @@ mod flipped;
 mod model;
 mod network_workload;
 mod paced;
+mod prefetch;
 mod random;
 mod synthetic;
 pub mod template;
 
-pub use build::build;
-pub use data::{Inspected, inspect};
+pub use build::{build, build_from};
+pub use data::{Files, Inspected, Ranges, Version, inspect};
 pub use fingerprint::{BACK_END, instruction_set};
 pub use flipped::{Flip, flipped};
 pub use paced::{Hang, Pace, paced};

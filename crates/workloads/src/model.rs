@@ -59,6 +59,7 @@ pub(crate) fn network(
             Box::new(resnet::Resnet { image, blocks: *blocks, width: *width, classes })
         }
         Model::Transformer { context, width, layers, heads, dropout } => Box::new(transformer::Transformer {
+            vocabulary: classes,
             context: *context,
             width: *width,
             layers: *layers,

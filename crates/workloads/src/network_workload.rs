@@ -1,16 +1,22 @@
 //! A network with its data, as the runtime sees it.
 //!
 //! Nothing is kept between calls but the uploaded parameters of the last version, which the runtime
-//! promises to be the same bytes: so that the micro-batches of one step upload them once.
+//! promises to be the same bytes: so that the micro-batches of one step upload them once; and samples that were read
+//! ahead.
+
+use std::ops::Range;
+use std::sync::Arc;
 
 use bellwether_core::InputError;
 use bellwether_core::job::Job;
+use bellwether_runtime::order::SampleOrder;
 use bellwether_runtime::workload::{Evaluation, Layout, Loss, MicroBatch, Weights, Workload, WorkloadError};
 use burn_tensor::{Device, Tensor, TensorData};
 
 use crate::data::{Batch, Dataset, Part};
 use crate::fingerprint;
 use crate::model::{Declaration, Losses, Mode, Network, Pass, cross_entropy};
+use crate::prefetch::Prefetch;
 
 /// Most samples of the gradient that the fingerprint is drawn from.
 const PROBE_SAMPLES: u64 = 16;
@@ -19,7 +25,9 @@ const PROBE_SAMPLES: u64 = 16;
 pub(crate) struct NetworkTrainee {
     network: Box<dyn Network>,
     declaration: Declaration,
-    data: Dataset,
+    data: Arc<Dataset>,
+    /// Where samples stay in files.
+    prefetch: Option<Prefetch>,
     /// Version and tensors of the parameters uploaded last.
     uploaded: Option<(u64, Vec<Tensor<1>>)>,
     fingerprint: String,
@@ -28,15 +36,26 @@ pub(crate) struct NetworkTrainee {
 impl NetworkTrainee {
     /// Joins a network with its data and takes its fingerprint.
     pub(crate) fn new(job: &Job, network: Box<dyn Network>, data: Dataset) -> Result<Self, InputError> {
-        let declaration = network.declare();
-        let mut workload =
-            NetworkTrainee { network, declaration, data, uploaded: None, fingerprint: String::new() };
+        let (declaration, data) = (network.declare(), Arc::new(data));
+        let prefetch = data.is_streamed().then(|| {
+            let order = SampleOrder::of(job, data.count(Part::Training));
+            let steps = job.mode.goodput().map_or(1, |goodput| goodput.max_accumulation(job.batch.size));
+            Prefetch::new(Arc::clone(&data), order, u64::from(steps).saturating_sub(1))
+        });
+        let mut workload = NetworkTrainee {
+            network,
+            declaration,
+            data,
+            prefetch,
+            uploaded: None,
+            fingerprint: String::new(),
+        };
         let micro = (job.batch.size / u64::from(job.batch.virtual_nodes)).clamp(1, PROBE_SAMPLES);
         let probe = workload
             .probe(micro)
             .map_err(|error| InputError::new("model", format!("cannot compute a gradient: {error}")))?;
         let parameters = workload.layout().parameter_count();
-        workload.fingerprint = fingerprint::text(&job.model, parameters, &workload.data.digest(), &probe);
+        workload.fingerprint = fingerprint::text(&job.model, parameters, workload.data.digest(), &probe);
         Ok(workload)
     }
 
@@ -76,8 +95,12 @@ impl NetworkTrainee {
         tensors
     }
 
-    fn batch(&self, part: Part, batch: MicroBatch<'_>) -> Result<Batch, WorkloadError> {
-        self.data.batch(part, batch.samples).map_err(WorkloadError::new)
+    /// The samples of a gradient, whose seed tells it from others.
+    fn training_batch(&mut self, batch: MicroBatch<'_>, seed: u64) -> Result<Batch, WorkloadError> {
+        match &mut self.prefetch {
+            Some(prefetch) => prefetch.batch(batch.samples, seed),
+            None => self.data.batch(Part::Training, batch.samples),
+        }
     }
 
     /// The loss of scores against their targets.
@@ -106,6 +129,16 @@ impl Workload for NetworkTrainee {
         self.declaration.initialize(seed, parameters, state);
     }
 
+    fn assigned(&mut self, step: u64, nodes: Range<u32>) {
+        if let Some(prefetch) = &mut self.prefetch {
+            prefetch.assigned(step, nodes);
+        }
+    }
+
+    fn take_data_wait_s(&mut self) -> f64 {
+        self.prefetch.as_mut().map_or(0.0, Prefetch::take_waited_s)
+    }
+
     fn gradient(
         &mut self,
         weights: Weights<'_>,
@@ -115,7 +148,7 @@ impl Workload for NetworkTrainee {
         state_out: &mut [f32],
     ) -> Result<Loss, WorkloadError> {
         let samples = batch.samples.len();
-        let mut batch = self.batch(Part::Training, batch)?;
+        let mut batch = self.training_batch(batch, seed)?;
         let leaves = self.upload(weights);
         let mode = Mode::Training { seed };
         let mut pass = Pass::new(self.declaration.layout(), &leaves, weights.state, state_out, mode);
@@ -142,7 +175,7 @@ impl Workload for NetworkTrainee {
     }
 
     fn evaluate(&mut self, weights: Weights<'_>, batch: MicroBatch<'_>) -> Result<Evaluation, WorkloadError> {
-        let mut batch = self.batch(Part::HeldOut, batch)?;
+        let mut batch = self.data.batch(Part::HeldOut, batch.samples)?;
         let leaves: Vec<_> = self.upload(weights).into_iter().map(Tensor::without_autodiff).collect();
         let mut pass = Pass::new(self.declaration.layout(), &leaves, weights.state, &mut [], Mode::Inference);
         let logits = self.network.logits(&mut pass, &mut batch);

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::Read;
+use std::ops::Range;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
@@ -181,6 +182,14 @@ impl Workload for Paced {
 
     fn initialize(&mut self, seed: u64, parameters: &mut [f32], state: &mut [f32]) {
         self.workload.initialize(seed, parameters, state);
+    }
+
+    fn assigned(&mut self, step: u64, nodes: Range<u32>) {
+        self.workload.assigned(step, nodes);
+    }
+
+    fn take_data_wait_s(&mut self) -> f64 {
+        self.workload.take_data_wait_s()
     }
 
     fn gradient(

@@ -46,14 +46,19 @@ impl Stream {
     }
 
     /// A permutation of `0..count` (Fisher–Yates).
+    #[cfg(test)]
     pub(crate) fn permutation(self, count: u32) -> Vec<u32> {
         let mut order: Vec<u32> = (0..count).collect();
         for place in (1..order.len()).rev() {
-            // Multiply-shift: its bias below 2^-32 is of no concern for a split.
-            let pick = (u128::from(self.bits(place as u64)) * (place as u128 + 1)) >> 64;
-            order.swap(place, pick as usize);
+            order.swap(place, self.pick(place as u64) as usize);
         }
         order
+    }
+
+    /// With which place the shuffle swaps `place`: one from 0 to it.
+    pub(crate) fn pick(self, place: u64) -> u64 {
+        // Multiply-shift: its bias below 2^-32 is of no concern for a split.
+        ((u128::from(self.bits(place)) * (u128::from(place) + 1)) >> 64) as u64
     }
 }
 

@@ -48,8 +48,7 @@ fn task(job: &Job, file_limit_bytes: u64) -> Result<Task, InputError> {
         // Its script said so when the job was submitted; no script runs before its turn.
         return Ok(Task { training_samples: *training_samples, bytes: values.saturating_mul(4) });
     }
-    let read = |path: &std::path::Path| files::read_data_within(path, file_limit_bytes);
-    let workload = bellwether_workloads::build(job, &read)?;
+    let workload = bellwether_workloads::build_from(job, &files::data(file_limit_bytes))?;
     let described = WorkloadDescription::of(workload.as_ref());
     let bytes = 4 * (described.layout.parameter_count() + described.layout.state_count()) as u64;
     Ok(Task { training_samples: described.training_samples, bytes })

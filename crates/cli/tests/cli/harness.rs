@@ -95,6 +95,7 @@ impl Scene {
         command.args(arguments).current_dir(self.folder.path()).stdin(Stdio::null());
         command
             .env("XDG_STATE_HOME", self.path("state"))
+            .env("XDG_CACHE_HOME", self.path("cache"))
             .env_remove("BELLWETHER_STATE_DIR")
             .env_remove("RAYON_NUM_THREADS")
             .env_remove("COLUMNS");

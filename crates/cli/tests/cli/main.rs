@@ -53,6 +53,7 @@ mod snapshots;
 mod steered;
 mod stop_rules;
 mod strangers;
+mod streamed;
 mod taken_up;
 mod transient;
 mod tune;

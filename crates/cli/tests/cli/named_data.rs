@@ -34,7 +34,9 @@ fn files_that_do_not_end_or_are_too_large_do_no_harm() {
         refused(&csv(&pipe.display().to_string()), 8, &["pipe", "not a regular file"]);
     }
     refused(&csv("/dev/zero"), 8, &["/dev/zero", "not a regular file"]);
-    refused(&csv(&large.display().to_string()), 8, &["large", "4096GiB", "1GiB are allowed"]);
+    refused(&csv(&large.display().to_string()), 8, &["large:1", "a line of more than 64 MiB"]);
+    let whole = format!("{}\nstreamed = false", csv(&large.display().to_string()));
+    refused(&whole, 8, &["large", "4096GiB", "1GiB are allowed"]);
     refused("kind = \"digits\"", 60_000, &["cannot be built in 1GiB of memory", "--load-memory"]);
     // A user who may name a file cannot read it by its errors.
     let secret = scene.write("secret", "root:*:20228:0,7\nx\n");

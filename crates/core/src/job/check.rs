@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{
     CustomOptions, Data, Feature, Goodput, Job, Mode, Model, Optimizer, RateRule, Reduce, SCHEDULE_TABLE_MAX,
-    Schedule, checkpoint, stop, verify,
+    Schedule, Shards, checkpoint, stop, verify,
 };
 use crate::error::InputError;
 
@@ -261,7 +261,9 @@ fn data(data: &Data) -> Check {
         | Data::Idx { held_out, .. }
         | Data::Cifar10 { held_out, .. }
         | Data::Csv { held_out, .. }
-        | Data::Text { held_out, .. } => share("data.held_out", *held_out)?,
+        | Data::Text { held_out, .. }
+        | Data::Tokens { held_out, .. }
+        | Data::Records { held_out, .. } => share("data.held_out", *held_out)?,
         Data::Teacher { samples, features, classes, noise, held_out, .. } => {
             teacher([*samples, *features as u64, *classes as u64], *noise, *held_out)?;
         }
@@ -282,7 +284,8 @@ fn data(data: &Data) -> Check {
         }
     }
     match data {
-        Data::Csv { classes, .. } => {
+        Data::Csv { path, classes, .. } => {
+            named("data.path", path)?;
             let different = classes.iter().collect::<BTreeSet<_>>().len();
             ensure(
                 classes.is_empty() || (2..=1 << 12).contains(&classes.len()),
@@ -297,15 +300,42 @@ fn data(data: &Data) -> Check {
                 "name each class once",
             )
         }
-        Data::Idx { test_images, test_labels, .. } => ensure(
-            test_images.is_some() == test_labels.is_some(),
-            "data.test_labels",
-            "test_images and test_labels must be given together",
-            "",
-        ),
+        Data::Idx { images, labels, test_images, test_labels, .. } => {
+            named("data.images", images)?;
+            named("data.labels", labels)?;
+            ensure(
+                test_images.is_some() == test_labels.is_some(),
+                "data.test_labels",
+                "test_images and test_labels must be given together",
+                "",
+            )
+        }
         Data::Cifar10 { files, .. } => ensure(!files.is_empty(), "data.files", "no file is named", ""),
+        Data::Text { path, .. } => named("data.path", path),
+        Data::Tokens { path, vocabulary, .. } => {
+            named("data.path", path)?;
+            ensure(
+                (2..=1 << 20).contains(vocabulary),
+                "data.vocabulary",
+                format!("{vocabulary} is not in 2…1048576"),
+                "write how many tokens there are, one more than the largest",
+            )
+        }
+        Data::Records { path, shape, .. } => {
+            named("data.path", path)?;
+            ensure(
+                shape.is_none_or(|sizes| sizes.iter().all(|size| (1..=1 << 16).contains(size))),
+                "data.shape",
+                "a size is not in 1…65536",
+                "write channels, height and width, for example [3, 32, 32]",
+            )
+        }
         _ => Ok(()),
     }
+}
+
+fn named(key: &str, files: &Shards) -> Check {
+    ensure(!files.paths().is_empty(), key, "no file is named", "name a file, a pattern, or a list of them")
 }
 
 /// Which model can learn which data.
@@ -318,8 +348,8 @@ fn pairing(job: &Job) -> Check {
         (_, Data::Custom { .. }) => false,
         (Model::Synthetic { .. }, Data::Indices { .. }) => true,
         (Model::Synthetic { .. }, _) | (_, Data::Indices { .. }) => false,
-        (Model::Transformer { .. }, Data::Text { .. }) => true,
-        (Model::Transformer { .. }, _) | (_, Data::Text { .. }) => false,
+        (Model::Transformer { .. }, Data::Text { .. } | Data::Tokens { .. }) => true,
+        (Model::Transformer { .. }, _) | (_, Data::Text { .. } | Data::Tokens { .. }) => false,
         (Model::Convnet { .. } | Model::Resnet { .. }, Data::Csv { .. }) => false,
         (Model::Convnet { .. } | Model::Resnet { .. }, Data::Teacher { features, .. }) => {
             features.isqrt().pow(2) == *features
@@ -330,9 +360,9 @@ fn pairing(job: &Job) -> Check {
         fits,
         "data.kind",
         "this model cannot learn this kind of data",
-        "mlp learns digits, idx, cifar10, csv and teacher; convnet and resnet learn the images among them, \
+        "mlp learns digits, idx, cifar10, csv, records and teacher; convnet and resnet learn the images among them, \
          a square number of a teacher's features included; \
-         transformer learns text; synthetic takes indices; only a custom model learns custom data, and only a python \
+         transformer learns text and tokens; synthetic takes indices; only a custom model learns custom data, and only a python \
          model that of its script",
     )
 }

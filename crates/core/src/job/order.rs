@@ -24,6 +24,8 @@ impl Data {
         | Data::Cifar10 { order, .. }
         | Data::Csv { order, .. }
         | Data::Text { order, .. }
+        | Data::Tokens { order, .. }
+        | Data::Records { order, .. }
         | Data::Teacher { order, .. }
         | Data::Custom { order, .. }
         | Data::Python { order, .. }

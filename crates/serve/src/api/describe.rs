@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bellwether_core::job::Job;
+use bellwether_core::job::{Job, Shards};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
@@ -89,7 +89,7 @@ impl Describer {
         let permit = permit(&self.lookers, LOOK_PATIENCE).await?;
         let look = blocking(move || {
             let _permit = permit;
-            paths.iter().map(version).collect()
+            paths.iter().map(|path| version(path)).collect()
         });
         timeout(LOOK_PATIENCE, look).await.map_err(|_| {
             let what =
@@ -105,7 +105,24 @@ async fn permit(of: &Arc<Semaphore>, patience: Duration) -> Result<OwnedSemaphor
     Ok(permit.expect("the semaphore is never closed"))
 }
 
-fn version(path: &PathBuf) -> String {
+fn version(path: &Path) -> String {
+    if Shards::is_pattern(path) {
+        let folder = path.parent().map(Path::to_path_buf).unwrap_or_default();
+        let names = std::fs::read_dir(&folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        let mut files: Vec<PathBuf> = names.filter(|file| is_one_of(path, file)).collect();
+        files.sort_unstable();
+        return files.iter().map(|file| format!("{}{}", file.display(), version_of(file))).collect();
+    }
+    version_of(path)
+}
+
+/// Whether a pattern describes a file of its folder.
+fn is_one_of(pattern: &Path, file: &Path) -> bool {
+    let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
+    name(pattern).zip(name(file)).is_some_and(|(pattern, name)| Shards::matches(&pattern, &name))
+}
+
+fn version_of(path: &Path) -> String {
     match std::fs::metadata(path) {
         Ok(file) => format!(" {}+{} {} {}", file.mtime(), file.mtime_nsec(), file.len(), file.ino()),
         Err(_) => " –".to_owned(),

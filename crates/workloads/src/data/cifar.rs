@@ -3,45 +3,91 @@
 
 use bellwether_core::InputError;
 
-use super::table::{Features, Table};
+use super::Batch;
+use super::csv::only;
+use super::shard::{Each, Format, Opened, Shard, Values};
+use super::source::Source;
 
 const PIXELS: usize = 3 * 32 * 32;
 const RECORD_BYTES: usize = 1 + PIXELS;
 const CLASSES: u8 = 10;
 
-/// Decodes one batch file.
-pub(super) fn decode(name: &str, bytes: &[u8]) -> Result<Table, InputError> {
-    if bytes.is_empty() || !bytes.len().is_multiple_of(RECORD_BYTES) {
-        return Err(InputError::new(
-            name,
-            format!(
-                "is not a CIFAR-10 binary batch: {} bytes are not a multiple of {RECORD_BYTES}",
-                bytes.len()
-            ),
-        )
-        .hint(
-            "use the files named data_batch_1.bin … of the \"binary version\", unpacked from the archive",
-        ));
+/// Batch files.
+pub(super) struct Cifar;
+
+impl Format for Cifar {
+    fn open(&mut self, sources: Vec<Source>, each: &mut Each<'_>) -> Result<Opened, InputError> {
+        let shard = CifarShard::new(only(sources))?;
+        shard.visit(each)?;
+        let classes = usize::from(CLASSES);
+        Ok(Opened { shard: Box::new(shard), image: [3, 32, 32], is_float: false, classes })
     }
-    let count = bytes.len() / RECORD_BYTES;
-    let (mut pixels, mut labels) = (Vec::with_capacity(count * PIXELS), Vec::with_capacity(count));
-    for (index, record) in bytes.chunks_exact(RECORD_BYTES).enumerate() {
-        let label = record[0];
-        if label >= CLASSES {
-            return Err(InputError::new(name, format!("image {index} has a label that is not 0…9"))
-                .hint("CIFAR-100 files are not read"));
+
+    fn restore(&mut self, sources: Vec<Source>, numbers: &[u64]) -> Option<Box<dyn Shard>> {
+        let shard = CifarShard::new(only(sources)).ok()?;
+        (shard.numbers() == numbers).then(|| Box::new(shard) as Box<dyn Shard>)
+    }
+}
+
+/// One batch file.
+struct CifarShard {
+    source: Source,
+    count: u64,
+}
+
+impl CifarShard {
+    fn new(source: Source) -> Result<CifarShard, InputError> {
+        let bytes = source.len();
+        if bytes == 0 || !bytes.is_multiple_of(RECORD_BYTES as u64) {
+            let what =
+                format!("is not a CIFAR-10 binary batch: {bytes} bytes are not a multiple of {RECORD_BYTES}");
+            return Err(InputError::new(source.name(), what).hint(
+                "use the files named data_batch_1.bin … of the \"binary version\", unpacked from the archive",
+            ));
         }
-        labels.push(u32::from(label));
-        pixels.extend_from_slice(&record[1..]);
+        Ok(CifarShard { source, count: bytes / RECORD_BYTES as u64 })
     }
-    Ok(Table { features: Features::Bytes(pixels), labels, image: [3, 32, 32], classes: usize::from(CLASSES) })
+}
+
+impl Shard for CifarShard {
+    fn rows(&self) -> u64 {
+        self.count
+    }
+
+    fn visit(&self, each: &mut Each<'_>) -> Result<(), InputError> {
+        self.source.records(0, RECORD_BYTES, self.count, |index, record| {
+            if record[0] >= CLASSES {
+                let what = format!("image {index} has a label that is not 0…9");
+                return Err(InputError::new(self.source.name(), what).hint("CIFAR-100 files are not read"));
+            }
+            each(Values::Bytes(&record[1..]), u32::from(record[0]))
+        })
+    }
+
+    fn append(&self, row: u64, batch: &mut Batch) -> Result<(), InputError> {
+        let begin = row * RECORD_BYTES as u64;
+        let mut label = [0];
+        self.source.read_exact_at(begin, &mut label)?;
+        batch.append_bytes(&self.source, begin + 1, PIXELS)?;
+        batch.targets.push(u32::from(label[0]));
+        Ok(())
+    }
+
+    fn numbers(&self) -> Vec<u64> {
+        vec![self.count]
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::table::Table;
     use super::*;
+
+    fn decode(name: &str, bytes: &[u8]) -> Result<Table, InputError> {
+        Table::read(&mut Cifar, vec![Source::memory(name, bytes.to_vec())])
+    }
 
     #[test]
     fn a_valid_batch_decodes_and_faults_are_named() {

@@ -2,20 +2,32 @@
 //!
 //! A label is a class number, or one of the names that the job file lists (`data.classes`). Fields may be quoted.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::io::{self, Read};
+use std::rc::Rc;
+use std::sync::Arc;
 
 use bellwether_core::InputError;
 use bellwether_core::job::Separator;
-use csv::{ByteRecord, ReaderBuilder, Trim};
+use csv::{ByteRecord, Reader, ReaderBuilder, Trim};
 
-use super::table::{Features, Table};
+use super::Batch;
+use super::shard::{Each, Format, Marks, Opened, Shard, Values};
+use super::source::{Source, SourceReader};
 
 /// Most classes that a label may name, so that a stray number cannot blow up the last layer.
 pub(super) const CLASSES_LIMIT: u32 = 4096;
 
+/// Longest line: a quotation mark that is never closed would make one line of the rest of a file.
+const LINE_BYTES_MAX: u64 = 64 << 20;
+
+/// Bytes at the begin of a file among which its first line is looked for, to recognise its separator.
+const FIRST_LINE_BYTES: usize = 1 << 20;
+
 /// How a file is read.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Form<'j> {
+#[derive(Debug, Clone)]
+pub(super) struct Form {
     /// Whether the first line names the columns.
     pub(super) header: bool,
     /// Factor on every feature.
@@ -23,144 +35,332 @@ pub(super) struct Form<'j> {
     /// What stands between two fields; without it the first line tells.
     pub(super) separator: Option<Separator>,
     /// The label's column, by its name or its number from 1; without it the last one.
-    pub(super) label: Option<&'j str>,
+    pub(super) label: Option<String>,
     /// Names of the classes; empty where labels are numbers.
-    pub(super) classes: &'j [String],
+    pub(super) classes: Vec<String>,
 }
 
-impl Form<'_> {
+impl Form {
     /// Commas, no header, the label in the last column.
-    pub(super) const PLAIN: Form<'static> =
-        Form { header: false, scale: 1.0, separator: None, label: None, classes: &[] };
+    pub(super) const PLAIN: Form =
+        Form { header: false, scale: 1.0, separator: None, label: None, classes: Vec::new() };
 }
 
-/// The lines of a file that hold something, each with its number.
-pub(super) fn records<'b>(
-    name: &'b str,
-    bytes: &'b [u8],
-    separator: Option<Separator>,
-) -> impl Iterator<Item = Result<(usize, ByteRecord), InputError>> + use<'b> {
-    let separator = separator.unwrap_or_else(|| recognise(bytes));
-    let mut builder = ReaderBuilder::new();
-    builder.has_headers(false).flexible(true).trim(Trim::All).delimiter(separator.byte());
-    let records = builder.from_reader(bytes).into_byte_records();
-    let records = records.map(move |record| {
-        // Memory is read without faults, and a flexible reader takes lines of all lengths.
-        let record = record.map_err(|error| InputError::new(name, error.to_string()))?;
-        let (line, begin) = record.position().map_or((1, 0), |p| (p.line() as usize, p.byte() as usize));
+/// A reader that the lines share with the parser of their fields.
+struct Shared<'s>(Rc<RefCell<SourceReader<'s>>>);
+
+impl Read for Shared<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        self.0.borrow_mut().read(out)
+    }
+}
+
+/// The lines of a file that hold something, from an offset at which one begins.
+pub(super) struct Lines<'s> {
+    source: &'s Source,
+    bytes: Rc<RefCell<SourceReader<'s>>>,
+    reader: Reader<Shared<'s>>,
+    record: ByteRecord,
+    begin: u64,
+}
+
+impl<'s> Lines<'s> {
+    /// - `buffer_bytes`: how much is read at once.
+    pub(super) fn new(source: &'s Source, separator: Separator, buffer_bytes: usize) -> Lines<'s> {
+        let bytes = Rc::new(RefCell::new(source.reader(0)));
+        let mut builder = ReaderBuilder::new();
+        builder.has_headers(false).flexible(true).trim(Trim::All).delimiter(separator.byte());
+        let reader = builder.buffer_capacity(buffer_bytes).from_reader(Shared(Rc::clone(&bytes)));
+        Lines { source, bytes, reader, record: ByteRecord::new(), begin: 0 }
+    }
+
+    /// Goes on to the next line; whether there is one.
+    pub(super) fn advance(&mut self) -> Result<bool, InputError> {
+        loop {
+            self.begin = self.reader.position().byte();
+            self.bytes.borrow_mut().allow(self.begin + LINE_BYTES_MAX);
+            match self.reader.read_byte_record(&mut self.record) {
+                Ok(false) => return Ok(false),
+                Ok(true) if self.record.len() == 1 && self.record[0].is_empty() => {}
+                Ok(true) => return Ok(true),
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+    }
+
+    /// The fields of this line.
+    pub(super) fn record(&self) -> &ByteRecord {
+        &self.record
+    }
+
+    /// Its number, from 1.
+    pub(super) fn line(&self) -> u64 {
+        let line = self.record.position().map_or(1, csv::Position::line);
         // The reader counts the empty lines before a record as part of it.
-        let skipped = bytes.get(begin..).unwrap_or_default().iter();
-        let skipped = skipped.take_while(|byte| matches!(byte, b'\n' | b'\r'));
-        Ok((line + skipped.filter(|byte| **byte == b'\n').count(), record))
-    });
-    let is_blank = |record: &ByteRecord| record.len() == 1 && record[0].is_empty();
-    records.filter(move |record| !record.as_ref().is_ok_and(|(_, record)| is_blank(record)))
+        let (mut skipped, mut offset) = (0, self.begin);
+        loop {
+            let bytes = self.source.some_at(offset, 64).unwrap_or_default();
+            let empty = bytes.iter().take_while(|byte| matches!(byte, b'\n' | b'\r'));
+            let (empty, newlines) =
+                empty.fold((0, 0), |(all, newlines), byte| (all + 1, newlines + u64::from(*byte == b'\n')));
+            skipped += newlines;
+            offset += empty as u64;
+            if empty < bytes.len() || bytes.is_empty() {
+                break;
+            }
+        }
+        line + skipped
+    }
+
+    fn failed(&self, error: csv::Error) -> InputError {
+        let name = self.source.name();
+        match error.into_kind() {
+            csv::ErrorKind::Io(error) if error.kind() == io::ErrorKind::FileTooLarge => {
+                let what = format!("has a line of more than {} MiB", LINE_BYTES_MAX >> 20);
+                InputError::new(format!("{name}:{}", self.reader.position().line()), what)
+                    .hint("is it a text, and is every quotation mark closed?")
+            }
+            csv::ErrorKind::Io(error) => match error.downcast::<InputError>() {
+                Ok(error) => error,
+                Err(error) => InputError::new(name, format!("cannot be read: {error}")),
+            },
+            kind => InputError::new(name, format!("cannot be read: {kind:?}")),
+        }
+    }
 }
 
 /// The separator of a file: the one that its first line holds most often. A comma may be that of a decimal, so it comes
 /// last among equals.
-pub(super) fn recognise(bytes: &[u8]) -> Separator {
+pub(super) fn recognise(source: &Source) -> Result<Separator, InputError> {
+    let bytes = source.some_at(0, FIRST_LINE_BYTES)?;
     let line = bytes.split(|byte| *byte == b'\n').find(|line| !line.trim_ascii().is_empty());
     let count = |separator: &Separator| {
         let byte = separator.byte();
         line.unwrap_or_default().iter().filter(|found| **found == byte).count()
     };
     let most = Separator::ALL.into_iter().rev().max_by_key(count);
-    most.filter(|separator| count(separator) > 0).unwrap_or(Separator::Comma)
+    Ok(most.filter(|separator| count(separator) > 0).unwrap_or(Separator::Comma))
 }
 
-/// Decodes a whole file.
-pub(super) fn decode(name: &str, bytes: &[u8], form: &Form<'_>) -> Result<Table, InputError> {
-    let mut samples: Option<Samples<'_>> = None;
-    let one_column = || {
-        let separator = form.separator.unwrap_or_else(|| recognise(bytes)).name();
-        InputError::new(name, "has one column; features and a label are needed")
-            .hint(format!("columns are split at each {separator:?}; set data.separator to another"))
-    };
-    for (number, record) in records(name, bytes, form.separator).enumerate() {
-        let (line, record) = record?;
-        let is_header = form.header && number == 0;
-        let samples = match &mut samples {
-            Some(samples) => samples,
-            None if record.len() < 2 => return Err(one_column()),
-            None => samples.insert(Samples::new(&record, form)?),
-        };
-        if !is_header {
-            samples.add(&record, &|column| format!("{name}:{line}:{column}"))?;
-        }
+/// Files of lines, all of one form: what the first one says of columns and separator holds for the others.
+pub(super) struct Csv {
+    form: Form,
+    parser: Option<Arc<Parser>>,
+}
+
+impl Csv {
+    /// Reads by this form.
+    pub(super) fn new(form: Form) -> Csv {
+        Csv { form, parser: None }
     }
-    let Some((samples, most)) = samples.and_then(|s| s.labels.iter().max().copied().map(|most| (s, most)))
-    else {
-        return Err(InputError::new(name, "holds no sample"));
-    };
-    let features = samples.columns - 1;
-    let classes = (most as usize + 1).max(form.classes.len()).max(2);
-    Ok(Table {
-        features: Features::Floats(samples.floats),
-        labels: samples.labels,
-        image: [1, 1, features],
-        classes,
-    })
+
+    /// How the lines of `source` are read; `first` is the first of them.
+    fn parser(&mut self, source: &Source, lines: &Lines<'_>, separator: Separator) -> Result<(), InputError> {
+        let first = lines.record();
+        match &self.parser {
+            None if first.len() < 2 => {
+                let separator = separator.name();
+                return Err(InputError::new(
+                    source.name(),
+                    "has one column; features and a label are needed",
+                )
+                .hint(format!("columns are split at each {separator:?}; set data.separator to another")));
+            }
+            None => self.parser = Some(Arc::new(Parser::new(first, &self.form, separator)?)),
+            Some(parser) if self.form.header && *first != parser.first => {
+                return Err(InputError::new(source.name(), "names other columns than the files before it")
+                    .hint("all files of a data set have the same first line"));
+            }
+            Some(_) => {}
+        }
+        Ok(())
+    }
 }
 
-/// What was read so far.
-struct Samples<'j> {
-    form: &'j Form<'j>,
+impl Format for Csv {
+    fn open(&mut self, sources: Vec<Source>, each: &mut Each<'_>) -> Result<Opened, InputError> {
+        let source = only(sources);
+        let separator = match (self.form.separator, &self.parser) {
+            (Some(separator), _) => separator,
+            (None, Some(parser)) => parser.separator,
+            (None, None) => recognise(&source)?,
+        };
+        let (mut marks, mut most, mut floats) = (Marks::default(), None, Vec::new());
+        let mut lines = Lines::new(&source, separator, BUFFER_BYTES);
+        let mut is_first = true;
+        while lines.advance()? {
+            if is_first {
+                self.parser(&source, &lines, separator)?;
+            }
+            let is_header = std::mem::take(&mut is_first) && self.form.header;
+            let parser = self.parser.as_ref().expect("the first line made it");
+            if !is_header {
+                floats.clear();
+                let is_first = marks.rows() == 0 && !self.form.header;
+                let class = parser
+                    .parse(lines.record(), &mut floats, is_first)
+                    .map_err(|fault| fault.at(&format!("{}:{}", source.name(), lines.line())))?;
+                marks.note(lines.begin);
+                most = most.max(Some(class));
+                each(Values::Floats(&floats), class)?;
+            }
+        }
+        marks.finish(lines.reader.position().byte());
+        drop(lines);
+        let (Some(most), Some(parser)) = (most, &self.parser) else {
+            return Err(InputError::new(source.name(), "holds no sample"));
+        };
+        let image = [1, 1, parser.columns - 1];
+        let classes = (most as usize + 1).max(self.form.classes.len()).max(2);
+        let shard = Box::new(CsvShard { source, parser: Arc::clone(parser), marks });
+        Ok(Opened { shard, image, is_float: true, classes })
+    }
+
+    fn restore(&mut self, sources: Vec<Source>, numbers: &[u64]) -> Option<Box<dyn Shard>> {
+        let source = only(sources);
+        let marks = Marks::from_numbers(numbers, source.len())?;
+        if self.parser.is_none() {
+            let separator = self.form.separator.map_or_else(|| recognise(&source), Ok).ok()?;
+            let mut lines = Lines::new(&source, separator, STRETCH_BUFFER_BYTES);
+            if !lines.advance().ok()? {
+                return None;
+            }
+            self.parser(&source, &lines, separator).ok()?;
+        }
+        Some(Box::new(CsvShard { source, parser: Arc::clone(self.parser.as_ref()?), marks }))
+    }
+}
+
+/// Bytes of a file that are read at once from front to end.
+pub(super) const BUFFER_BYTES: usize = 256 << 10;
+
+/// The same where few lines are looked at.
+const STRETCH_BUFFER_BYTES: usize = 8 << 10;
+
+/// The source of a shard that is one file.
+pub(super) fn only(sources: Vec<Source>) -> Source {
+    let [source] = <[Source; 1]>::try_from(sources).unwrap_or_else(|_| panic!("a shard of one file"));
+    source
+}
+
+/// A file of lines, read by index.
+struct CsvShard {
+    source: Source,
+    parser: Arc<Parser>,
+    marks: Marks,
+}
+
+impl Shard for CsvShard {
+    fn rows(&self) -> u64 {
+        self.marks.rows()
+    }
+
+    fn visit(&self, each: &mut Each<'_>) -> Result<(), InputError> {
+        let mut lines = Lines::new(&self.source, self.parser.separator, BUFFER_BYTES);
+        let (mut floats, mut is_header) = (Vec::new(), self.parser.header);
+        while lines.advance()? {
+            if !std::mem::take(&mut is_header) {
+                floats.clear();
+                let class = self.parser.parse(lines.record(), &mut floats, false);
+                let class = class.map_err(|fault| fault.at(self.source.name()))?;
+                each(Values::Floats(&floats), class)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn append(&self, row: u64, batch: &mut Batch) -> Result<(), InputError> {
+        let (before, begin, length) = self.marks.stretch(row);
+        let name = self.source.name();
+        let stretch = Source::memory(name, self.source.some_at(begin, length)?);
+        let mut lines = Lines::new(&stretch, self.parser.separator, STRETCH_BUFFER_BYTES);
+        for _ in 0..=before {
+            if !lines.advance()? {
+                return Err(InputError::new(name, "holds fewer samples than when it was opened"));
+            }
+        }
+        let class = self.parser.parse(lines.record(), &mut batch.values, false);
+        batch.targets.push(class.map_err(|fault| fault.at(name))?);
+        Ok(())
+    }
+
+    fn numbers(&self) -> Vec<u64> {
+        self.marks.numbers()
+    }
+}
+
+/// What is wrong with a field.
+struct Fault {
+    /// Its column, from 1.
+    column: usize,
+    what: String,
+    hint: &'static str,
+}
+
+impl Fault {
+    /// The error where the line is at `place`.
+    fn at(self, place: &str) -> InputError {
+        InputError::new(format!("{place}:{}", self.column), self.what).hint(self.hint)
+    }
+}
+
+/// How the fields of a line become a sample.
+struct Parser {
+    /// The fields of the first line.
+    first: ByteRecord,
+    header: bool,
+    separator: Separator,
+    scale: f32,
     /// Columns of every line.
     columns: usize,
     /// Place of the label among them, from 0.
     label: usize,
     /// The number of each named class.
-    numbers: BTreeMap<&'j [u8], u32>,
-    floats: Vec<f32>,
-    labels: Vec<u32>,
-    is_first: bool,
+    numbers: BTreeMap<Vec<u8>, u32>,
 }
 
-impl<'j> Samples<'j> {
+impl Parser {
     /// With as many columns as the first line has.
-    fn new(first: &ByteRecord, form: &'j Form<'j>) -> Result<Samples<'j>, InputError> {
-        let names = form.classes.iter().map(|name| name.as_bytes());
-        Ok(Samples {
-            form,
+    fn new(first: &ByteRecord, form: &Form, separator: Separator) -> Result<Parser, InputError> {
+        let names = form.classes.iter().map(|name| name.clone().into_bytes());
+        Ok(Parser {
+            first: first.clone(),
+            header: form.header,
+            separator,
+            scale: form.scale,
             columns: first.len(),
             label: label_place(first, form)?,
             numbers: names.zip(0..).collect(),
-            floats: Vec::new(),
-            labels: Vec::new(),
-            is_first: !form.header,
         })
     }
 
-    /// Adds a line; `at` names the place of a column.
-    fn add(&mut self, record: &ByteRecord, at: &dyn Fn(usize) -> String) -> Result<(), InputError> {
+    /// Appends the features of a line, and returns its class; `is_first` where it is the first line of its file.
+    fn parse(&self, record: &ByteRecord, floats: &mut Vec<f32>, is_first: bool) -> Result<u32, Fault> {
         if record.len() != self.columns {
             let what = format!("has {} columns, the lines before it {}", record.len(), self.columns);
-            return Err(InputError::new(at(record.len().min(self.columns)), what));
+            return Err(Fault { column: record.len().min(self.columns), what, hint: "" });
         }
+        let mut class = 0;
         for (place, field) in record.iter().enumerate() {
-            let text = std::str::from_utf8(field)
-                .map_err(|_| InputError::new(at(place + 1), "is not UTF-8 text"))?;
+            let fault = |(what, hint): (String, &'static str)| Fault { column: place + 1, what, hint };
+            let text = std::str::from_utf8(field).map_err(|_| fault(("is not UTF-8 text".to_owned(), "")))?;
             if place == self.label {
-                let label = if self.form.classes.is_empty() { number(text) } else { self.named(text) };
-                self.labels
-                    .push(label.map_err(|(what, hint)| InputError::new(at(place + 1), what).hint(hint))?);
+                let label = if self.numbers.is_empty() { number(text) } else { self.named(text) };
+                class = label.map_err(fault)?;
             } else {
-                let value = feature(text, self.form.scale).map_err(|what| {
-                    let hint = if self.is_first {
+                floats.push(feature(text, self.scale).map_err(|what| {
+                    let hint = if is_first {
                         "set data.header = true if the first line names the columns"
                     } else if text.contains(',') {
                         "write numbers with a decimal point"
                     } else {
                         ""
                     };
-                    InputError::new(at(place + 1), what).hint(hint)
-                })?;
-                self.floats.push(value);
+                    fault((what, hint))
+                })?);
             }
         }
-        self.is_first = false;
-        Ok(())
+        Ok(class)
     }
 
     /// The class of a name.
@@ -172,8 +372,8 @@ impl<'j> Samples<'j> {
 }
 
 /// The place of the label's column, from 0.
-fn label_place(first: &ByteRecord, form: &Form<'_>) -> Result<usize, InputError> {
-    let Some(label) = form.label else { return Ok(first.len().saturating_sub(1)) };
+fn label_place(first: &ByteRecord, form: &Form) -> Result<usize, InputError> {
+    let Some(label) = &form.label else { return Ok(first.len().saturating_sub(1)) };
     let by_name = first.iter().position(|field| form.header && field == label.as_bytes());
     let by_number = label.parse::<usize>().ok().filter(|number| (1..=first.len()).contains(number));
     by_name.or(by_number.map(|number| number - 1)).ok_or_else(|| {
@@ -215,7 +415,12 @@ fn number(field: &str) -> Result<u32, (String, &'static str)> {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::table::{Features, Table};
     use super::*;
+
+    fn decode(name: &str, bytes: &[u8], form: &Form) -> Result<Table, InputError> {
+        Table::read(&mut Csv::new(form.clone()), vec![Source::memory(name, bytes.to_vec())])
+    }
 
     fn plain(text: &str, header: bool) -> Result<Table, InputError> {
         decode("f.csv", text.as_bytes(), &Form { header, ..Form::PLAIN })
@@ -266,22 +471,23 @@ mod tests {
     fn labels_are_words_of_any_column() {
         let classes = ["setosa".to_owned(), "virginica".to_owned(), "rare".to_owned()];
         let text = b"species,a,b\nvirginica,1,2\n\"setosa\",3,4\n";
-        let form = Form { header: true, label: Some("species"), classes: &classes, ..Form::PLAIN };
+        let form =
+            Form { header: true, label: Some("species".into()), classes: classes.to_vec(), ..Form::PLAIN };
         let table = decode("f.csv", text, &form).unwrap();
         assert_eq!(table.features, Features::Floats(vec![1.0, 2.0, 3.0, 4.0]));
         assert_eq!((table.labels, table.classes), (vec![1, 0], 3));
-        let by_number = Form { label: Some("1"), ..form };
+        let by_number = Form { label: Some("1".into()), ..form.clone() };
         assert_eq!(decode("f.csv", text, &by_number).unwrap().classes, 3);
-        let wrong = |form: Form<'_>| decode("f.csv", text, &form).unwrap_err().to_string();
+        let wrong = |form: Form| decode("f.csv", text, &form).unwrap_err().to_string();
         assert!(
-            wrong(Form { label: Some("kind"), ..form })
+            wrong(Form { label: Some("kind".into()), ..form.clone() })
                 .starts_with("data.label: the first line names no column")
         );
         assert!(
-            wrong(Form { classes: &classes[..1], ..form })
+            wrong(Form { classes: classes[..1].to_vec(), ..form.clone() })
                 .starts_with("f.csv:2:1: is not one of data.classes")
         );
-        let hint = wrong(Form { classes: &[], ..form });
+        let hint = wrong(Form { classes: Vec::new(), ..form });
         assert!(
             hint.contains("data.classes") && !hint.contains("virginica"),
             "no error quotes the file: {hint}"

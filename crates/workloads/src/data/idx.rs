@@ -4,36 +4,96 @@
 
 use bellwether_core::InputError;
 
-use super::table::{Features, Table};
+use super::Batch;
+use super::shard::{Each, Format, Opened, Shard, Values};
+use super::source::Source;
 
-/// Decodes images with their labels, each given as (name, bytes).
-pub(super) fn decode(images: (&str, &[u8]), labels: (&str, &[u8])) -> Result<Table, InputError> {
-    let ([count, height, width], pixels) = array::<3>(images.0, images.1, "images")?;
-    let ([label_count], classes) = array::<1>(labels.0, labels.1, "labels")?;
-    if count != label_count {
-        return Err(InputError::new(
-            labels.0,
-            format!("holds {label_count} labels for the {count} images of {}", images.0),
-        )
-        .hint("pair the images with the labels of the same part (train or t10k)"));
-    }
-    let most = classes.iter().copied().max().unwrap_or(0);
-    Ok(Table {
-        features: Features::Bytes(pixels.to_vec()),
-        labels: classes.iter().map(|class| u32::from(*class)).collect(),
-        image: [1, height, width],
-        classes: (usize::from(most) + 1).max(2),
-    })
+/// Pairs of files: images, and their labels.
+pub(super) struct Idx;
+
+/// Bytes before the values of a file with this many dimensions.
+const fn header_bytes(dimensions: u64) -> u64 {
+    4 + 4 * dimensions
 }
 
-/// The sizes and the values of an IDX file of `D` dimensions.
-fn array<'a, const D: usize>(
-    name: &str,
-    bytes: &'a [u8],
-    holds: &str,
-) -> Result<([usize; D], &'a [u8]), InputError> {
+impl Format for Idx {
+    fn open(&mut self, sources: Vec<Source>, each: &mut Each<'_>) -> Result<Opened, InputError> {
+        let shard = IdxShard::new(sources)?;
+        let mut most = 0;
+        shard.visit(&mut |values, class| {
+            most = most.max(class as usize);
+            each(values, class)
+        })?;
+        let image = [1, shard.height, shard.width];
+        Ok(Opened { shard: Box::new(shard), image, is_float: false, classes: (most + 1).max(2) })
+    }
+
+    fn restore(&mut self, sources: Vec<Source>, numbers: &[u64]) -> Option<Box<dyn Shard>> {
+        let shard = IdxShard::new(sources).ok()?;
+        (shard.numbers() == numbers).then(|| Box::new(shard) as Box<dyn Shard>)
+    }
+}
+
+/// Images with their labels.
+struct IdxShard {
+    images: Source,
+    labels: Source,
+    count: u64,
+    height: usize,
+    width: usize,
+}
+
+impl IdxShard {
+    fn new(sources: Vec<Source>) -> Result<IdxShard, InputError> {
+        let [images, labels] =
+            <[Source; 2]>::try_from(sources).unwrap_or_else(|_| panic!("a shard of two files"));
+        let [count, height, width] = sizes::<3>(&images, "images")?;
+        let [label_count] = sizes::<1>(&labels, "labels")?;
+        if count != label_count {
+            let what = format!("holds {label_count} labels for the {count} images of {}", images.name());
+            return Err(InputError::new(labels.name(), what)
+                .hint("pair the images with the labels of the same part (train or t10k)"));
+        }
+        Ok(IdxShard { images, labels, count: count as u64, height, width })
+    }
+}
+
+impl Shard for IdxShard {
+    fn rows(&self) -> u64 {
+        self.count
+    }
+
+    fn visit(&self, each: &mut Each<'_>) -> Result<(), InputError> {
+        /// Labels that are read at once.
+        const LABELS: u64 = 1 << 16;
+        let mut labels = Vec::new();
+        self.images.records(header_bytes(3), self.height * self.width, self.count, |row, pixels| {
+            if row % LABELS == 0 {
+                labels = self.labels.some_at(header_bytes(1) + row, LABELS as usize)?;
+            }
+            each(Values::Bytes(pixels), u32::from(labels[(row % LABELS) as usize]))
+        })
+    }
+
+    fn append(&self, row: u64, batch: &mut Batch) -> Result<(), InputError> {
+        let size = self.height * self.width;
+        batch.append_bytes(&self.images, header_bytes(3) + row * size as u64, size)?;
+        let mut label = [0];
+        self.labels.read_exact_at(header_bytes(1) + row, &mut label)?;
+        batch.targets.push(u32::from(label[0]));
+        Ok(())
+    }
+
+    fn numbers(&self) -> Vec<u64> {
+        vec![self.count, self.height as u64, self.width as u64]
+    }
+}
+
+/// The sizes of an IDX file of `D` dimensions, which has exactly the values that they ask for.
+fn sizes<const D: usize>(source: &Source, holds: &str) -> Result<[usize; D], InputError> {
+    let name = source.name();
+    let bytes = source.some_at(0, header_bytes(D as u64) as usize)?;
     let magic = [0, 0, 8, D as u8];
-    let header_bytes = 4 + 4 * D;
     if bytes.get(..4) != Some(magic.as_slice()) {
         return Err(InputError::new(
             name,
@@ -41,34 +101,37 @@ fn array<'a, const D: usize>(
         )
         .hint("check that images and labels are not swapped"));
     }
-    let Some(header) = bytes.get(4..header_bytes) else {
+    let (fields, []) = bytes[4..].as_chunks::<4>() else {
         return Err(InputError::new(name, "ends within its header"));
     };
-    let mut sizes = [0; D];
-    for (size, field) in sizes.iter_mut().zip(header.chunks_exact(4)) {
-        *size = field.iter().fold(0usize, |number, byte| number << 8 | usize::from(*byte));
-    }
-    let values = &bytes[header_bytes..];
+    let Ok(sizes) = <[[u8; 4]; D]>::try_from(fields) else {
+        return Err(InputError::new(name, "ends within its header"));
+    };
+    let sizes = sizes.map(|size| u32::from_be_bytes(size) as usize);
+    let values = source.len() - header_bytes(D as u64);
     // D is at most 3, so that the product of 32-bit numbers fits 128 bits.
     let claimed: u128 = sizes.iter().map(|size| *size as u128).product();
     if claimed == 0 {
         return Err(InputError::new(name, format!("holds no {holds}")));
     }
-    if claimed != values.len() as u128 {
-        return Err(InputError::new(
-            name,
-            format!("claims {claimed} bytes of {holds} but holds {}", values.len()),
-        )
-        .hint("the file is cut short or damaged; fetch it again"));
+    if claimed != u128::from(values) {
+        return Err(InputError::new(name, format!("claims {claimed} bytes of {holds} but holds {values}"))
+            .hint("the file is cut short or damaged; fetch it again"));
     }
-    Ok((sizes, values))
+    Ok(sizes)
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use proptest::prelude::*;
 
+    use super::super::table::{Features, Table};
     use super::*;
+
+    fn decode(images: (&str, &[u8]), labels: (&str, &[u8])) -> Result<Table, InputError> {
+        let sources = [images, labels].map(|(name, bytes)| Source::memory(name, bytes.to_vec()));
+        Table::read(&mut Idx, sources.into())
+    }
 
     /// A valid pair of files with `count` images of `height`×`width`.
     pub(in crate::data) fn files(count: usize, height: usize, width: usize) -> (Vec<u8>, Vec<u8>) {

@@ -6,8 +6,9 @@ use bellwether_core::InputError;
 use bellwether_core::job::Separator;
 use csv::ByteRecord;
 
-use super::csv::{CLASSES_LIMIT, recognise, records};
+use super::csv::{BUFFER_BYTES, CLASSES_LIMIT, Lines, recognise};
 use super::gzip;
+use super::source::Source;
 
 /// Names of a label's column, best first.
 const LABELS: [&str; 7] = ["label", "class", "target", "species", "category", "outcome", "diagnosis"];
@@ -61,9 +62,15 @@ struct Column {
 ///
 /// What cannot be read as lines of fields, has a single column, or holds no sample.
 pub fn inspect(name: &str, bytes: Vec<u8>) -> Result<Inspected, InputError> {
-    let bytes = gzip::expand(name, bytes)?;
-    let separator = recognise(&bytes);
-    let mut lines = records(name, &bytes, None).peekable();
+    let source = Source::memory(name, gzip::expand(name, bytes)?);
+    let separator = recognise(&source)?;
+    let mut lines = Lines::new(&source, separator, BUFFER_BYTES);
+    let lines = std::iter::from_fn(|| match lines.advance() {
+        Ok(true) => Some(Ok((lines.line() as usize, lines.record().clone()))),
+        Ok(false) => None,
+        Err(error) => Some(Err(error)),
+    });
+    let mut lines = lines.peekable();
     let first = match lines.next() {
         Some(first) => first?,
         None => return Err(InputError::new(name, "holds no sample")),

@@ -1,9 +1,11 @@
 //! Decoded samples in memory: features and a class label per sample.
 
 use bellwether_core::InputError;
-use bellwether_core::job::Normalise;
 
 use super::Batch;
+use super::scaling::Scaling;
+use super::shard::{Format, Opened, Values};
+use super::source::Source;
 
 /// Features of all samples, in the form in which they take least memory.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,6 +34,20 @@ pub(super) fn index(place: &str, count: usize) -> Result<u32, InputError> {
     u32::try_from(count).map_err(|_| InputError::new(place, format!("{count} samples are more than 2^32")))
 }
 
+/// Refuses samples of another shape than those before them; `place` names where they come from.
+pub(super) fn same_shape(place: &str, before: [usize; 3], image: [usize; 3]) -> Result<(), InputError> {
+    let text = |[channels, height, width]: [usize; 3]| match (channels, height) {
+        (1, 1) => format!("samples of {width} features"),
+        (1, _) => format!("images of {height}×{width}"),
+        _ => format!("images of {channels}×{height}×{width}"),
+    };
+    if before == image {
+        return Ok(());
+    }
+    let what = format!("holds {}, the files before it {}", text(image), text(before));
+    Err(InputError::new(place, what))
+}
+
 impl Table {
     /// The same table whose features are read as an image of this shape.
     pub(super) fn with_image(mut self, image: [usize; 3]) -> Self {
@@ -45,16 +61,25 @@ impl Table {
         self.image.iter().product()
     }
 
+    /// All samples of a shard.
+    pub(super) fn read(format: &mut dyn Format, sources: Vec<Source>) -> Result<Table, InputError> {
+        let (mut bytes, mut floats, mut labels) = (Vec::new(), Vec::new(), Vec::new());
+        let mut add = |values: Values<'_>, class| {
+            match values {
+                Values::Bytes(values) => bytes.extend_from_slice(values),
+                Values::Floats(values) => floats.extend_from_slice(values),
+            }
+            labels.push(class);
+            Ok(())
+        };
+        let Opened { image, is_float, classes, .. } = format.open(sources, &mut add)?;
+        let features = if is_float { Features::Floats(floats) } else { Features::Bytes(bytes) };
+        Ok(Table { features, labels, image, classes })
+    }
+
     /// This table followed by another of the same shape; `place` names the other.
     pub(super) fn join(mut self, place: &str, other: Table) -> Result<Self, InputError> {
-        if self.image != other.image {
-            let [_, height, width] = self.image;
-            let [_, other_height, other_width] = other.image;
-            return Err(InputError::new(
-                place,
-                format!("holds images of {other_height}×{other_width}, the files before it {height}×{width}"),
-            ));
-        }
+        same_shape(place, self.image, other.image)?;
         match (&mut self.features, other.features) {
             (Features::Bytes(bytes), Features::Bytes(more)) => bytes.extend(more),
             (Features::Floats(floats), Features::Floats(more)) => floats.extend(more),
@@ -67,31 +92,17 @@ impl Table {
         Ok(self)
     }
 
-    /// Brings each feature to one size, by the samples that `training` names. Bytes have one already, and a feature
-    /// that is the same in all of these becomes 0.
-    pub(super) fn normalise(&mut self, how: Normalise, training: &[u32]) {
+    /// Features of one sample, where they are numbers.
+    pub(super) fn floats(&self, row: usize) -> Option<&[f32]> {
+        let Features::Floats(floats) = &self.features else { return None };
+        Some(&floats[row * self.width()..(row + 1) * self.width()])
+    }
+
+    /// Brings each feature to one size. Bytes have one already.
+    pub(super) fn scale(&mut self, scaling: &Scaling) {
         let width = self.width();
-        let Features::Floats(floats) = &mut self.features else { return };
-        if how == Normalise::None || training.is_empty() {
-            return;
-        }
-        for column in 0..width {
-            let values = || training.iter().map(|row| f64::from(floats[*row as usize * width + column]));
-            let count = training.len() as f64;
-            let (middle, size) = match how {
-                Normalise::Range => {
-                    let (low, high) = values().fold((f64::MAX, f64::MIN), |(l, h), v| (l.min(v), h.max(v)));
-                    (low, high - low)
-                }
-                Normalise::Standard | Normalise::None => {
-                    let mean = values().sum::<f64>() / count;
-                    let variance = values().map(|value| (value - mean).powi(2)).sum::<f64>() / count;
-                    (mean, variance.sqrt())
-                }
-            };
-            for value in floats.iter_mut().skip(column).step_by(width) {
-                *value = if size > 0.0 { ((f64::from(*value) - middle) / size) as f32 } else { 0.0 };
-            }
+        if let Features::Floats(floats) = &mut self.features {
+            floats.chunks_mut(width).for_each(|row| scaling.apply(row));
         }
     }
 

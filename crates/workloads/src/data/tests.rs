@@ -1,7 +1,8 @@
 //! Tests of loading: the split, the pairing of files, and what errors say.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::io;
+use std::path::Path;
 
 use super::*;
 
@@ -9,8 +10,14 @@ fn no_files(path: &Path) -> io::Result<Vec<u8>> {
     Err(io::Error::new(io::ErrorKind::NotFound, format!("no {}", path.display())))
 }
 
+type Open<'a> = &'a dyn Fn(&Path) -> io::Result<Vec<u8>>;
+
+fn load(data: &Data, open: Open<'_>) -> Result<Dataset, InputError> {
+    Dataset::load(data, 1, Access::Whole(open))
+}
+
 fn digits(held_out: f64) -> Dataset {
-    Dataset::load(&Data::Digits { held_out, order: None }, 0, &no_files).unwrap()
+    load(&Data::Digits { held_out, order: None }, &no_files).unwrap()
 }
 
 #[test]
@@ -33,7 +40,7 @@ fn digits_decode_to_what_the_archive_says() {
 fn parts_are_disjoint_and_cover_all() {
     for share in [0.0, 0.1, 0.5] {
         let data = digits(share);
-        let Samples::Table { training, held_out, .. } = &data.0 else { panic!("digits are a table") };
+        let Samples::Table { training, held_out, .. } = &data.samples else { panic!("digits are a table") };
         let all: BTreeSet<u32> = training.iter().chain(held_out).copied().collect();
         assert_eq!(all.len(), 1797);
         assert_eq!(training.len() + held_out.len(), 1797);
@@ -43,23 +50,24 @@ fn parts_are_disjoint_and_cover_all() {
 
 #[test]
 fn an_index_outside_its_part_is_refused() {
-    assert!(digits(0.2).batch(Part::HeldOut, &[359]).unwrap_err().contains("359"));
+    assert!(digits(0.2).batch(Part::HeldOut, &[359]).unwrap_err().what.contains("359"));
 }
 
 #[test]
 fn plain_and_packed_files_give_the_same_digest() {
     let (images, labels) = idx::tests::files(30, 2, 2);
     let data = |with_test: bool| Data::Idx {
-        images: PathBuf::from("images"),
-        labels: PathBuf::from("labels"),
-        test_images: with_test.then(|| PathBuf::from("images")),
-        test_labels: with_test.then(|| PathBuf::from("labels")),
+        images: "images".into(),
+        labels: "labels".into(),
+        test_images: with_test.then(|| "images".into()),
+        test_labels: with_test.then(|| "labels".into()),
         held_out: 0.2,
+        streamed: None,
         order: None,
     };
     let plain = |path: &Path| Ok(if path.ends_with("images") { images.clone() } else { labels.clone() });
     let packed = |path: &Path| plain(path).map(|bytes: Vec<u8>| gzip::tests::compress(&bytes));
-    let load = |with_test, open: Open<'_>| Dataset::load(&data(with_test), 0, open).unwrap();
+    let load = |with_test, open: Open<'_>| load(&data(with_test), open).unwrap();
     assert_eq!(load(false, &plain).digest(), load(false, &packed).digest());
     assert_eq!(load(false, &plain).count(Part::HeldOut), 6);
     assert_eq!(load(true, &plain).count(Part::HeldOut), 30);
@@ -69,7 +77,7 @@ fn plain_and_packed_files_give_the_same_digest() {
 #[test]
 fn a_missing_file_is_named_with_a_hint() {
     let data = csv("here/x.csv");
-    let error = Dataset::load(&data, 0, &no_files).unwrap_err();
+    let error = load(&data, &no_files).err().unwrap();
     assert_eq!(error.place, "here/x.csv");
     assert!(error.hint.contains("job file's folder"));
 }
@@ -77,14 +85,14 @@ fn a_missing_file_is_named_with_a_hint() {
 #[test]
 fn a_single_sample_cannot_be_split() {
     let data = csv("x.csv");
-    let error = Dataset::load(&data, 0, &|_| Ok(b"1,0".to_vec())).unwrap_err();
+    let error = load(&data, &|_| Ok(b"1,0".to_vec())).err().unwrap();
     assert!(error.what.contains("none is left to train on"), "{error}");
 }
 
 /// Numbers between commas, without a header.
 fn csv(path: &str) -> Data {
     Data::Csv {
-        path: PathBuf::from(path),
+        path: path.into(),
         header: false,
         separator: None,
         label: None,
@@ -92,6 +100,7 @@ fn csv(path: &str) -> Data {
         scale: 1.0,
         normalise: Normalise::None,
         held_out: 0.2,
+        streamed: None,
         order: None,
     }
 }
@@ -99,39 +108,28 @@ fn csv(path: &str) -> Data {
 #[test]
 fn features_are_normalised_by_the_training_samples() {
     let text: String = (0..10).map(|row| format!("{row},7,{}\n", row % 2)).collect();
-    let load = |how| {
-        let Data::Csv { path, header, separator, label, classes, scale, held_out, .. } = csv("x.csv") else {
-            panic!("it is CSV")
-        };
-        let data = Data::Csv {
-            path,
-            header,
-            separator,
-            label,
-            classes,
-            scale,
-            normalise: how,
-            held_out,
-            order: None,
-        };
-        Dataset::load(&data, 1, &|_| Ok(text.clone().into_bytes())).unwrap()
+    let loaded = |how| {
+        let mut data = csv("x.csv");
+        let Data::Csv { normalise, .. } = &mut data else { panic!("it is CSV") };
+        *normalise = how;
+        load(&data, &|_| Ok(text.clone().into_bytes())).unwrap()
     };
     let features = |data: &Dataset, part| {
         let indices: Vec<u64> = (0..data.count(part)).collect();
         data.batch(part, &indices).unwrap().values
     };
-    let plain = load(Normalise::None);
+    let plain = loaded(Normalise::None);
     let raw: Vec<f64> = features(&plain, Part::Training).iter().step_by(2).map(|v| f64::from(*v)).collect();
     let mean = raw.iter().sum::<f64>() / raw.len() as f64;
     let deviation = (raw.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / raw.len() as f64).sqrt();
     for part in [Part::Training, Part::HeldOut] {
-        let standard = features(&load(Normalise::Standard), part);
+        let standard = features(&loaded(Normalise::Standard), part);
         for (value, before) in standard.chunks(2).zip(features(&plain, part).chunks(2)) {
             let expected = ((f64::from(before[0]) - mean) / deviation) as f32;
             assert_eq!((value[0], value[1]), (expected, 0.0), "a feature that never changes says nothing");
         }
     }
-    let range = features(&load(Normalise::Range), Part::Training);
+    let range = features(&loaded(Normalise::Range), Part::Training);
     let (low, high) = range.iter().step_by(2).fold((f32::MAX, f32::MIN), |(l, h), v| (l.min(*v), h.max(*v)));
     assert_eq!((low, high), (0.0, 1.0));
 }

@@ -1,4 +1,4 @@
-//! Causal transformer on bytes (Radford et al. 2019): learned positions, normalisation before each
+//! Causal transformer on tokens, such as bytes (Radford et al. 2019): learned positions, normalisation before each
 //! branch, GELU, and a head of its own.
 
 use burn_tensor::{Device, Int, Tensor, TensorData, activation, module};
@@ -8,8 +8,6 @@ use super::pass::gelu;
 use super::{Network, Pass};
 use crate::data::Batch;
 
-/// Every byte value is a token.
-const VOCABULARY: usize = 256;
 /// Standard deviation of initial weights, as in GPT-2.
 const DEVIATION: f64 = 0.02;
 /// Added to scores of later positions: so large that their softmax is exactly zero.
@@ -18,7 +16,9 @@ const BLOCKED: f32 = -1e9;
 /// Sizes of the network.
 #[derive(Debug)]
 pub(super) struct Transformer {
-    /// Bytes per sample.
+    /// Tokens that there are; of a text every byte is one.
+    pub(super) vocabulary: usize,
+    /// Tokens per sample.
     pub(super) context: usize,
     /// Width of the residual stream.
     pub(super) width: usize,
@@ -37,7 +37,7 @@ impl Network for Transformer {
         let normal = Initial::Normal(DEVIATION);
         // Branches add up along the residual stream; this keeps its variance independent of the depth.
         let branch = Initial::Normal(DEVIATION / (2.0 * self.layers as f64).sqrt());
-        declaration.parameter("embedding.token", &[VOCABULARY, width], normal);
+        declaration.parameter("embedding.token", &[self.vocabulary, width], normal);
         declaration.parameter("embedding.position", &[self.context, width], normal);
         for layer in 0..self.layers {
             let name = |part: &str| format!("block.{layer}.{part}");
@@ -49,7 +49,7 @@ impl Network for Transformer {
             declaration.linear(&name("mlp.output"), [4 * width, width], branch);
         }
         declaration.norm("norm", width);
-        declaration.linear("output", [width, VOCABULARY], normal);
+        declaration.linear("output", [width, self.vocabulary], normal);
         declaration
     }
 
