@@ -12,6 +12,7 @@ pub mod error;
 pub mod fitted;
 pub mod job;
 pub mod mix;
+pub mod nas;
 pub mod outlook;
 pub mod parse;
 pub mod plan;

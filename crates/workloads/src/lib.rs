@@ -13,6 +13,7 @@ mod model;
 mod network_workload;
 mod paced;
 mod random;
+mod supernet;
 mod synthetic;
 pub mod template;
 
@@ -21,3 +22,4 @@ pub use data::{Inspected, inspect};
 pub use fingerprint::{BACK_END, instruction_set};
 pub use flipped::{Flip, flipped};
 pub use paced::{Hang, Pace, paced};
+pub use supernet::Supernet;

@@ -39,6 +39,12 @@ impl Stream {
         2.0 * unit - 1.0
     }
 
+    /// A place below `limit`, which is not 0.
+    pub(crate) fn below(self, counter: u64, limit: usize) -> usize {
+        // Multiply-shift: its bias below 2^-32 is of no concern.
+        ((u128::from(self.bits(counter)) * limit as u128) >> 64) as usize
+    }
+
     /// Standard normal (Box–Muller, one of the pair).
     pub(crate) fn normal(self, counter: u64) -> f64 {
         let radius = libm::sqrt(-2.0 * libm::log(1.0 - self.unit(2 * counter)));
@@ -49,9 +55,7 @@ impl Stream {
     pub(crate) fn permutation(self, count: u32) -> Vec<u32> {
         let mut order: Vec<u32> = (0..count).collect();
         for place in (1..order.len()).rev() {
-            // Multiply-shift: its bias below 2^-32 is of no concern for a split.
-            let pick = (u128::from(self.bits(place as u64)) * (place as u128 + 1)) >> 64;
-            order.swap(place, pick as usize);
+            order.swap(place, self.below(place as u64, place + 1));
         }
         order
     }
