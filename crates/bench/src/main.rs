@@ -30,6 +30,7 @@ mod jobs;
 mod members;
 mod memory;
 mod namespaces;
+mod nas;
 mod outlook;
 mod overhead;
 mod parameters;
@@ -106,6 +107,8 @@ enum What {
     Checkpoints(checkpoints::CheckpointsArguments),
     /// Random faults on real runs: same bits, clean audit, no hang, nothing left over
     Chaos(chaos::ChaosArguments),
+    /// How well supernets rank architectures, one-shot and few-shot, beside training from scratch
+    Nas(nas::NasArguments),
     /// One process of `allreduce`
     #[command(hide = true)]
     AllreduceMember(MemberArguments),
@@ -173,6 +176,7 @@ fn bench(what: What, printer: &Printer) -> Result<(), Failure> {
         What::Outlook(arguments) => (outlook::measure(&arguments, printer)?, arguments.output),
         What::Checkpoints(arguments) => (checkpoints::measure(&arguments, printer)?, arguments.output),
         What::Chaos(arguments) => (chaos::measure(&arguments, printer)?, arguments.output),
+        What::Nas(arguments) => (nas::measure(&arguments, printer)?, arguments.output),
         What::AllreduceMember(arguments) => return allreduce::member(arguments),
         What::ParametersMember(arguments) => return parameters::member(arguments),
         What::PlainMember(arguments) => return plain::member(&arguments),

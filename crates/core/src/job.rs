@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::{Bytes, Seconds};
 
+mod cell;
 mod check;
 mod checked;
 mod checkpoint;
@@ -35,6 +36,7 @@ mod sync;
 mod verify;
 mod workers;
 
+pub use cell::{Cell, CellEdges, CellOperation, architecture_text, edge_ends, live_edges};
 pub use checked::CheckedJob;
 pub use checkpoint::{Checkpoint, CheckpointUrl};
 pub use csv::{Normalise, Separator};
@@ -147,6 +149,8 @@ pub enum Model {
         #[serde(default = "resnet_width")]
         width: usize,
     },
+    /// Cells of edges that hold an operation each (NAS-Bench-201), or lists of operations: a supernet.
+    Cell(Cell),
     /// Causal transformer on bytes (pre-LayerNorm, learned positions, GELU).
     Transformer {
         /// Bytes of context per sample.

@@ -13,6 +13,7 @@ pub mod fitted;
 pub mod job;
 pub mod knowledge;
 pub mod mix;
+pub mod nas;
 pub mod outlook;
 pub mod parse;
 pub mod plan;

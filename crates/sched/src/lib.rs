@@ -11,6 +11,7 @@
 //! - [`mapping`]: how many virtual nodes each worker runs, when some are faster;
 //! - [`stragglers`]: which workers are slow for no known reason, and when to replace them;
 //! - [`synchronise`]: when the workers of one job that runs wait for each other, and for whom they no longer do;
+//! - [`evolution`]: which architecture of a space is best, by asking for the score of one after another;
 //! - [`tune`]: which share of a job's steps has to be synchronous, found by training it again and again;
 //! - [`options`]: what stands after the colon of a policy's name.
 //!
@@ -36,6 +37,7 @@ pub mod curve;
 pub mod decision_builder;
 pub mod drive;
 pub mod enforce_limits;
+pub mod evolution;
 pub mod free_devices;
 pub mod goodput;
 pub mod greedy;

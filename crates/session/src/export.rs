@@ -72,10 +72,15 @@ pub fn export(
     Ok(Exported { bytes, step: state.step, skipped })
 }
 
-type Newest = Option<(TrainingState, Vec<CheckpointError>)>;
+pub(crate) type Newest = Option<(TrainingState, Vec<CheckpointError>)>;
 
 /// The newest state, from where the coordinator or the workers wrote it.
-fn newest(run: &RunDir, job: &Job, layout: &Layout, slots: &[&str]) -> Result<Newest, CheckpointError> {
+pub(crate) fn newest(
+    run: &RunDir,
+    job: &Job,
+    layout: &Layout,
+    slots: &[&str],
+) -> Result<Newest, CheckpointError> {
     let Some(url) = &job.checkpoint.url else {
         let store = Store::new(checkpoints(run, job), job.checkpoint.keep, &job.identity());
         let found = store.newest(layout, slots)?;

@@ -35,6 +35,7 @@ pub mod gpus;
 pub mod kind;
 mod logs;
 mod metrics;
+pub mod nas;
 mod options;
 mod outlook;
 pub mod pressure;

@@ -25,6 +25,7 @@ pub(crate) fn kind(model: &Model) -> &'static str {
         Model::Mlp { .. } => "mlp",
         Model::Convnet { .. } => "convnet",
         Model::Resnet { .. } => "resnet",
+        Model::Cell(_) => "cell",
         Model::Transformer { .. } => "transformer",
         Model::Custom { .. } => "custom",
         Model::Python { .. } => "python",

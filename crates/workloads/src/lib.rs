@@ -15,6 +15,7 @@ mod network_workload;
 mod paced;
 mod prefetch;
 mod random;
+mod supernet;
 mod synthetic;
 pub mod template;
 
@@ -23,3 +24,4 @@ pub use data::{Files, Inspected, Ranges, Version, inspect};
 pub use fingerprint::{BACK_END, instruction_set};
 pub use flipped::{Flip, flipped};
 pub use paced::{Hang, Pace, paced};
+pub use supernet::Supernet;

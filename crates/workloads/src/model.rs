@@ -5,6 +5,7 @@
 //! distribution per tensor ([`Declaration`]) and a cursor over the uploaded tensors ([`Pass`]) are all
 //! that is needed.
 
+mod cell;
 mod convnet;
 mod declaration;
 mod loss;
@@ -35,6 +36,11 @@ pub(crate) trait Network {
     fn positions(&self) -> usize {
         1
     }
+
+    /// Passes over which an evaluation is the mean: several where a pass is one of many paths.
+    fn evaluation_parts(&self) -> u64 {
+        1
+    }
 }
 
 /// The network that `model` describes, for samples of shape `image` and `classes` classes.
@@ -58,6 +64,7 @@ pub(crate) fn network(
         Model::Resnet { blocks, width } => {
             Box::new(resnet::Resnet { image, blocks: *blocks, width: *width, classes })
         }
+        Model::Cell(cell) => Box::new(cell::CellNetwork::new(cell, image, classes)?),
         Model::Transformer { context, width, layers, heads, dropout } => Box::new(transformer::Transformer {
             vocabulary: classes,
             context: *context,

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bellwether_core::InputError;
-use bellwether_core::job::Job;
+use bellwether_core::job::{CellOperation, Job};
 use bellwether_runtime::order::SampleOrder;
 use bellwether_runtime::workload::{Evaluation, Layout, Loss, MicroBatch, Weights, Workload, WorkloadError};
 use burn_tensor::{Device, Tensor, TensorData};
@@ -103,6 +103,27 @@ impl NetworkTrainee {
         }
     }
 
+    /// One evaluation: along this path of a supernet, or that which `part` draws.
+    pub(crate) fn evaluate_along(
+        &mut self,
+        weights: Weights<'_>,
+        batch: MicroBatch<'_>,
+        path: Option<&[CellOperation]>,
+        part: u64,
+    ) -> Result<Evaluation, WorkloadError> {
+        let mut batch = self.data.batch(Part::HeldOut, batch.samples)?;
+        let leaves: Vec<_> = self.upload(weights).into_iter().map(Tensor::without_autodiff).collect();
+        let mode = Mode::Inference { part };
+        let pass = Pass::new(self.declaration.layout(), &leaves, weights.state, &mut [], mode);
+        let logits = self.network.logits(&mut pass.along(path), &mut batch);
+        let losses = self.losses(&logits, &batch.targets)?;
+        Ok(Evaluation {
+            loss_sum: losses.sum,
+            correct: losses.correct,
+            predictions: batch.targets.len() as u64,
+        })
+    }
+
     /// The loss of scores against their targets.
     fn losses(&self, logits: &Tensor<2>, targets: &[u32]) -> Result<Losses, WorkloadError> {
         let scores = logits.to_data();
@@ -175,16 +196,16 @@ impl Workload for NetworkTrainee {
     }
 
     fn evaluate(&mut self, weights: Weights<'_>, batch: MicroBatch<'_>) -> Result<Evaluation, WorkloadError> {
-        let mut batch = self.data.batch(Part::HeldOut, batch.samples)?;
-        let leaves: Vec<_> = self.upload(weights).into_iter().map(Tensor::without_autodiff).collect();
-        let mut pass = Pass::new(self.declaration.layout(), &leaves, weights.state, &mut [], Mode::Inference);
-        let logits = self.network.logits(&mut pass, &mut batch);
-        let losses = self.losses(&logits, &batch.targets)?;
-        Ok(Evaluation {
-            loss_sum: losses.sum,
-            correct: losses.correct,
-            predictions: batch.targets.len() as u64,
-        })
+        let (parts, first) = (self.network.evaluation_parts(), batch.samples[0]);
+        let mut total = Evaluation::default();
+        for part in 0..parts {
+            let part = first.wrapping_mul(parts).wrapping_add(part);
+            let evaluation = self.evaluate_along(weights, batch, None, part)?;
+            total.loss_sum += evaluation.loss_sum / parts as f64;
+            total.correct += evaluation.correct;
+            total.predictions += evaluation.predictions;
+        }
+        Ok(total)
     }
 
     fn fingerprint(&self) -> String {

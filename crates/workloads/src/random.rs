@@ -39,6 +39,12 @@ impl Stream {
         2.0 * unit - 1.0
     }
 
+    /// A place below `limit`, which is not 0.
+    pub(crate) fn below(self, counter: u64, limit: usize) -> usize {
+        // Multiply-shift: its bias below 2^-32 is of no concern.
+        ((u128::from(self.bits(counter)) * limit as u128) >> 64) as usize
+    }
+
     /// Standard normal (Box–Muller, one of the pair).
     pub(crate) fn normal(self, counter: u64) -> f64 {
         let radius = libm::sqrt(-2.0 * libm::log(1.0 - self.unit(2 * counter)));
@@ -57,8 +63,7 @@ impl Stream {
 
     /// With which place the shuffle swaps `place`: one from 0 to it.
     pub(crate) fn pick(self, place: u64) -> u64 {
-        // Multiply-shift: its bias below 2^-32 is of no concern for a split.
-        ((u128::from(self.bits(place)) * (u128::from(place) + 1)) >> 64) as u64
+        self.below(place, place as usize + 1) as u64
     }
 }
 

@@ -69,7 +69,7 @@ fn job(name: &str, data: &str, width: usize, batch: usize) -> String {
          {data}\
          \n\
          [model]\n\
-         kind = \"mlp\"             # mlp, convnet, resnet, transformer, synthetic\n\
+         kind = \"mlp\"             # mlp, convnet, resnet, cell, transformer, synthetic\n\
          hidden = [{width}]            # width of each hidden layer\n\
          \n\
          [batch]\n\

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use bellwether_core::job::Job;
+use bellwether_core::nas::NasFile;
 use bellwether_core::queue::QueueTree;
 use bellwether_federation::description::Description;
 use bellwether_model::gpu;
@@ -25,6 +26,8 @@ pub(crate) struct SchemaArguments {
 pub(crate) enum SchemaKind {
     /// The job file
     Job,
+    /// The search of `nas`
+    Nas,
     /// The cluster file of `simulate`
     Cluster,
     /// The price catalogue of `plan`
@@ -44,6 +47,7 @@ pub(crate) enum SchemaKind {
 pub(crate) fn schema(arguments: &SchemaArguments, printer: &Printer) -> Result<ExitCode, Failure> {
     let schema = match arguments.format {
         SchemaKind::Job => Job::schema(),
+        SchemaKind::Nas => NasFile::schema(),
         SchemaKind::Cluster => Cluster::schema(),
         SchemaKind::Catalog => Catalogue::schema(),
         SchemaKind::Federation => Description::schema(),

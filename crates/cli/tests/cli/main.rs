@@ -27,6 +27,7 @@ mod hangs;
 mod harness;
 mod jobs;
 mod named_data;
+mod nas;
 mod notices;
 mod one_world;
 mod output;

@@ -212,6 +212,7 @@ fn model(model: &Model) -> Check {
             ensure((1..=200).contains(blocks), "model.blocks", format!("{blocks} is not in 1…200"), "")?;
             width("model.width", *w)
         }
+        Model::Cell(cell) => cell.check(),
         Model::Transformer { context, width: w, layers, heads, dropout } => {
             width("model.context", *context)?;
             width("model.width", *w)?;
@@ -350,8 +351,8 @@ fn pairing(job: &Job) -> Check {
         (Model::Synthetic { .. }, _) | (_, Data::Indices { .. }) => false,
         (Model::Transformer { .. }, Data::Text { .. } | Data::Tokens { .. }) => true,
         (Model::Transformer { .. }, _) | (_, Data::Text { .. } | Data::Tokens { .. }) => false,
-        (Model::Convnet { .. } | Model::Resnet { .. }, Data::Csv { .. }) => false,
-        (Model::Convnet { .. } | Model::Resnet { .. }, Data::Teacher { features, .. }) => {
+        (Model::Convnet { .. } | Model::Resnet { .. } | Model::Cell(_), Data::Csv { .. }) => false,
+        (Model::Convnet { .. } | Model::Resnet { .. } | Model::Cell(_), Data::Teacher { features, .. }) => {
             features.isqrt().pow(2) == *features
         }
         _ => true,
@@ -360,7 +361,7 @@ fn pairing(job: &Job) -> Check {
         fits,
         "data.kind",
         "this model cannot learn this kind of data",
-        "mlp learns digits, idx, cifar10, csv, records and teacher; convnet and resnet learn the images among them, \
+        "mlp learns digits, idx, cifar10, csv, records and teacher; convnet, resnet and cell learn the images among them, \
          a square number of a teacher's features included; \
          transformer learns text and tokens; synthetic takes indices; only a custom model learns custom data, and only a python \
          model that of its script",

@@ -2,7 +2,8 @@
 
 use bellwether_core::InputError;
 use bellwether_core::job::{
-    CheckedJob, Data, Feature, Job, Model, Optimizer, Support, TrainingMode, WorkerRange,
+    Cell, CellEdges, CellOperation, CheckedJob, Data, Feature, Job, Model, Optimizer, Support, TrainingMode,
+    WorkerRange, architecture_text,
 };
 use bellwether_core::parse;
 use bellwether_core::units::{Bytes, Seconds};
@@ -43,6 +44,54 @@ fn with(from: &str, to: &str) -> InputError {
 
 fn set(key: &str, value: &str) -> Result<CheckedJob, InputError> {
     parse::job(GOOD, "job.toml", &[(key.into(), value.into())])
+}
+
+/// A cell, some of its edges, and an architecture of its space.
+fn cells() -> impl Strategy<Value = (Cell, Vec<usize>, Vec<CellOperation>)> {
+    let operations = proptest::sample::subsequence(CellOperation::ALL.to_vec(), 1..=5);
+    let spaces = (2..=5_usize, 1..=3_usize).prop_flat_map(move |(nodes, cells)| {
+        let edges = nodes * (nodes - 1) / 2;
+        (Just((nodes, cells)), proptest::collection::vec(operations.clone(), edges))
+    });
+    spaces.prop_flat_map(|((nodes, cells), edges)| {
+        let cell: Cell = toml::from_str(&format!("nodes = {nodes}\ncells = {cells}")).expect("a cell");
+        let numbers: Vec<usize> = (0..edges.len()).collect();
+        let picks = edges.iter().map(|edge| proptest::sample::select(edge.clone())).collect::<Vec<_>>();
+        (Just(cell.with_edges(edges)), proptest::sample::subsequence(numbers, 0..=3.min(nodes - 1)), picks)
+    })
+}
+
+proptest! {
+    #[test]
+    fn the_parts_of_a_split_space_cover_it_and_are_disjoint((cell, edges, architecture) in cells()) {
+        let parts = cell.split(&edges);
+        let operations = cell.edges();
+        prop_assert_eq!(parts.len(), edges.iter().map(|edge| operations[*edge].len()).product::<usize>());
+        prop_assert_eq!(parts.iter().map(Cell::count).sum::<f64>(), cell.count());
+        // Where every architecture is in one part, they cover the space and share nothing.
+        prop_assert_eq!(parts.iter().filter(|part| part.contains(&architecture)).count(), 1);
+        for part in &parts {
+            prop_assert!(edges.iter().all(|edge| part.edges()[*edge].len() == 1));
+            let rest = (0..operations.len()).filter(|edge| !edges.contains(edge));
+            prop_assert!(rest.into_iter().all(|edge| part.edges()[edge] == operations[edge]));
+        }
+        // Level by level they are the same.
+        let (first, then) = edges.split_at(edges.len() / 2);
+        let by_level: Vec<Cell> = cell.split(first).iter().flat_map(|part| part.split(then)).collect();
+        prop_assert_eq!(by_level, parts);
+    }
+
+    #[test]
+    fn an_architecture_is_read_as_it_is_written((_, _, architecture) in cells()) {
+        let text = architecture_text(&architecture);
+        let read: CellEdges = text.parse().unwrap();
+        prop_assert_eq!(read.0.concat(), architecture);
+        // No text makes the reader panic.
+        for cut in 0..text.len() {
+            let _ = text[..cut].parse::<CellEdges>();
+            let _ = text[cut..].parse::<CellEdges>();
+        }
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod autoscale;
 mod batch;
 mod bottleneck;
 mod choice;
+mod evolution;
 mod gavel_programs;
 mod goodput;
 mod library;

@@ -81,6 +81,11 @@ impl Declaration {
     /// A batch normalisation: scale and shift, and the running statistics as state.
     pub(crate) fn batch_norm(&mut self, name: &str, channels: usize) {
         self.norm(name, channels);
+        self.running_statistics(name, channels);
+    }
+
+    /// The state of a batch normalisation, which may have neither scale nor shift.
+    pub(crate) fn running_statistics(&mut self, name: &str, channels: usize) {
         for (statistic, start) in [("running_mean", 0.0), ("running_variance", 1.0)] {
             self.layout.state.push(Tensor { name: format!("{name}.{statistic}"), shape: vec![channels] });
             self.state.push(Initial::Constant(start));

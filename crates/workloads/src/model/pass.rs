@@ -1,6 +1,7 @@
 //! One forward pass: hands out parameters and state in declaration order, and holds the layers that
 //! the networks share.
 
+use bellwether_core::job::CellOperation;
 use bellwether_runtime::workload::Layout;
 use burn_tensor::module;
 use burn_tensor::ops::ConvOptions;
@@ -24,7 +25,10 @@ pub(crate) enum Mode {
         seed: u64,
     },
     /// Evaluation: running statistics, no dropout.
-    Inference,
+    Inference {
+        /// Chooses the path of a supernet, where none is given.
+        part: u64,
+    },
 }
 
 /// A cursor over parameters and state during one forward pass.
@@ -35,6 +39,7 @@ pub(crate) struct Pass<'a> {
     /// As long as `state_in`; written in training only.
     state_out: &'a mut [f32],
     mode: Mode,
+    path: Option<&'a [CellOperation]>,
     next_parameter: usize,
     next_state: usize,
     next_mask: u64,
@@ -49,7 +54,23 @@ impl<'a> Pass<'a> {
         state_out: &'a mut [f32],
         mode: Mode,
     ) -> Self {
-        Pass { layout, parameters, state_in, state_out, mode, next_parameter: 0, next_state: 0, next_mask: 0 }
+        let (next_parameter, next_state, next_mask, path) = (0, 0, 0, None);
+        Pass { layout, parameters, state_in, state_out, mode, path, next_parameter, next_state, next_mask }
+    }
+
+    /// The same along one path of a supernet: an operation for each edge.
+    pub(crate) fn along(self, path: Option<&'a [CellOperation]>) -> Self {
+        Pass { path, ..self }
+    }
+
+    /// The path that was given.
+    pub(crate) fn path(&self) -> Option<&'a [CellOperation]> {
+        self.path
+    }
+
+    /// What the pass is for.
+    pub(crate) fn mode(&self) -> Mode {
+        self.mode
     }
 
     /// A tensor of constants: no gradient flows into it.
@@ -103,13 +124,42 @@ impl<'a> Pass<'a> {
     /// In training it normalises by the micro-batch's statistics and writes the running statistics
     /// that this micro-batch alone would leave.
     pub(crate) fn batch_norm(&mut self, input: Tensor<4>) -> Tensor<4> {
-        let [samples, channels, height, width] = input.dims();
         let scale = self.parameter();
         let shift = self.parameter();
+        self.normalise(input, scale, shift)
+    }
+
+    /// Batch normalisation without scale and shift; without running statistics, too, unless it keeps them.
+    pub(crate) fn plain_norm(&mut self, input: Tensor<4>, keeps: bool) -> Tensor<4> {
+        let channels = input.dims()[1];
+        let scale = self.constant(vec![1.0; channels], [channels]);
+        let shift = self.constant(vec![0.0; channels], [channels]);
+        match keeps {
+            true => self.normalise(input, scale, shift),
+            false => module::batch_norm_train(input, scale, shift, EPSILON).output,
+        }
+    }
+
+    /// Leaves out a convolution and the plain normalisation that follows it.
+    pub(crate) fn pass_over(&mut self, keeps: bool) {
+        let channels = self.layout.parameters[self.next_parameter].shape[0];
+        self.next_parameter += 1;
+        if !keeps {
+            return;
+        }
+        let skipped = self.next_state..self.next_state + 2 * channels;
+        self.next_state = skipped.end;
+        if matches!(self.mode, Mode::Training { .. }) {
+            self.state_out[skipped.clone()].copy_from_slice(&self.state_in[skipped]);
+        }
+    }
+
+    fn normalise(&mut self, input: Tensor<4>, scale: Tensor<1>, shift: Tensor<1>) -> Tensor<4> {
+        let [samples, channels, height, width] = input.dims();
         let means = self.next_state..self.next_state + channels;
         let variances = means.end..means.end + channels;
         self.next_state = variances.end;
-        if self.mode == Mode::Inference {
+        if matches!(self.mode, Mode::Inference { .. }) {
             let mean = self.constant(self.state_in[means].to_vec(), [channels]);
             let variance = self.constant(self.state_in[variances].to_vec(), [channels]);
             return module::batch_norm(input, scale, shift, mean, variance, EPSILON);

@@ -4,6 +4,7 @@
 //! of them shows in the tensors before it. `a_wrong_gradient_is_noticed` shows that the comparison
 //! can fail.
 
+use bellwether_core::job::CellEdges;
 use bellwether_runtime::workload::{Layout, Workload};
 
 use crate::common::{IDX, Numbers, build_with, gradient, idx_files, initial, job};
@@ -122,6 +123,19 @@ fn resnet() {
     // deviations, layer after layer, so that even PyTorch's f32 gradient of ResNet-20 is off by 5e-3.
     check(workload.as_mut(), &[0, 1, 2, 3], 0.2, 1e-4, &|parameters| {
         cross_entropy(&reference::resnet(parameters, &input, 2, 2, 3).0, &labels)
+    });
+}
+
+#[test]
+fn cell() {
+    let files = idx_files(4, 8, 8, 3);
+    let (input, labels) = images(&files, 4, [1, 8, 8]);
+    let text = "|conv3x3~0|+|avgpool3x3~0|conv1x1~1|+|skip~0|conv3x3~1|conv1x1~2|";
+    let model = format!("{{ kind = \"cell\", channels = 2, stages = 2, architecture = {text:?} }}");
+    let mut workload = build_with(&job(&model, IDX), &files);
+    let path = text.parse::<CellEdges>().unwrap().0.concat();
+    check(workload.as_mut(), &[0, 1, 2, 3], 0.2, 1e-4, &|parameters| {
+        cross_entropy(&reference::cell(parameters, &input, &path, 2, 2, 3), &labels)
     });
 }
 

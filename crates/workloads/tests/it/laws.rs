@@ -3,18 +3,25 @@
 use std::path::Path;
 use std::process::Command;
 
-use bellwether_core::job::Job;
-use bellwether_runtime::workload::{MicroBatch, Weights, Workload};
+use bellwether_core::job::{CellEdges, CellOperation, Job};
+use bellwether_runtime::workload::{MicroBatch, Weights, Workload, tensor_ranges};
+use bellwether_workloads::Supernet;
 
 use crate::common::{IDX, build_with, evaluate, gradient, idx_files, initial, job, train};
+
+/// A cell of which every edge decides the output.
+const ARCHITECTURE: &str = "|conv3x3~0|+|avgpool3x3~0|conv1x1~1|+|skip~0|conv3x3~1|conv1x1~2|";
 
 /// One small job per model.
 fn all() -> Vec<(&'static str, Job, Box<dyn Workload>)> {
     let text: Vec<u8> = (0..2000u32).map(|place| b'a' + (place * place % 26) as u8).collect();
+    let cell = format!("{{ kind = \"cell\", channels = 4, stages = 2, architecture = {ARCHITECTURE:?} }}");
     let models = [
         ("mlp", "{ kind = \"mlp\", hidden = [32, 16], dropout = 0.2 }", "{ kind = \"digits\" }"),
         ("convnet", "{ kind = \"convnet\" }", "{ kind = \"digits\" }"),
         ("resnet", "{ kind = \"resnet\", blocks = 1, width = 4 }", "{ kind = \"digits\" }"),
+        ("supernet", "{ kind = \"cell\", channels = 4, cells = 2, stages = 2 }", "{ kind = \"digits\" }"),
+        ("cell", &cell, "{ kind = \"digits\" }"),
         (
             "transformer",
             "{ kind = \"transformer\", context = 16, width = 16, layers = 1, heads = 2, dropout = 0.1 }",
@@ -74,8 +81,8 @@ fn gradient_and_evaluate_are_pure_and_complete() {
 #[test]
 fn micro_batches_add_up_to_the_batch() {
     for (name, job, _) in all() {
-        // Without dropout, whose masks belong to a micro-batch, and without batch statistics.
-        if name == "resnet" {
+        // Without dropout and paths, which belong to a micro-batch, and without batch statistics.
+        if ["resnet", "cell", "supernet"].contains(&name) {
             continue;
         }
         let mut job = job;
@@ -126,7 +133,12 @@ fn evaluation_covers_the_held_out_set() {
         let weights = Weights { parameters: &parameters, state: &state, version: 0 };
         let count = workload.held_out_samples();
         let total = evaluate(workload.as_mut(), weights);
-        let positions = if name == "transformer" { 16 } else { 1 };
+        let positions = match name {
+            "transformer" => 16,
+            // As many paths.
+            "supernet" => 4,
+            _ => 1,
+        };
         assert_eq!(total.predictions, count * positions, "{name}");
         assert!(total.loss_sum.is_finite() && total.correct <= total.predictions, "{name}");
     }
@@ -170,6 +182,54 @@ fn bits_do_not_depend_on_threads_or_process() {
     for threads in ["1", "2", "5"] {
         assert_eq!(run(threads), here, "{threads} threads");
     }
+}
+
+/// The paths of micro-batches are drawn from all of the space, and only they decide which weights get a gradient.
+#[test]
+fn a_supernet_trains_one_path_of_each_micro_batch() {
+    let job = job("{ kind = \"cell\", channels = 3 }", "{ kind = \"digits\" }");
+    let mut workload = build_with(&job, &[]);
+    let (parameters, state) = initial(workload.as_mut(), 3);
+    assert!(state.is_empty(), "no statistics of other paths");
+    let ranges = tensor_ranges(workload.layout());
+    let convolutions: Vec<usize> = (0..ranges.len())
+        .filter(|tensor| workload.layout().parameters[*tensor].name.contains(".edge."))
+        .collect();
+    assert_eq!(convolutions.len(), 12);
+    let mut trained = vec![0; convolutions.len()];
+    for seed in 0..300 {
+        let call = gradient(workload.as_mut(), (&parameters, &state, 0), &[0, 1, 2, 3, 4, 5], seed);
+        let has = |tensor: &usize| call.gradient[ranges[*tensor].clone()].iter().any(|value| *value != 0.0);
+        let moved: Vec<bool> = convolutions.iter().map(has).collect();
+        // Of the two convolutions of an edge never both.
+        assert!(moved.chunks(2).all(|edge| !(edge[0] && edge[1])), "{moved:?}");
+        trained.iter_mut().zip(moved).for_each(|(count, moved)| *count += usize::from(moved));
+    }
+    // A fifth of the paths at most, and fewer where the edge goes nowhere.
+    println!("{trained:?}");
+    assert!(trained.iter().all(|count| (15..=85).contains(count)), "{trained:?}");
+}
+
+/// A path of the supernet is the network with that architecture and the same weights, by the samples' own statistics.
+#[test]
+fn a_path_scores_as_its_network_trains() {
+    let open = |_: &Path| unreachable!();
+    let free = job("{ kind = \"cell\", channels = 4, stages = 2 }", "{ kind = \"digits\" }");
+    let mut supernet = Supernet::open(&free, &open).unwrap();
+    let layout = supernet.layout().clone();
+    let mut parameters = vec![0.0; layout.parameter_count()];
+    supernet.initialize(7, &mut parameters, &mut []);
+    let weights = Weights { parameters: &parameters, state: &[], version: 0 };
+    let path = ARCHITECTURE.parse::<CellEdges>().unwrap().0.concat();
+    let scored = supernet.score(weights, &path).unwrap();
+    assert_eq!(scored.predictions, 359);
+    let mut other = path.clone();
+    other[0] = CellOperation::Skip;
+    assert_ne!(scored.loss_sum, supernet.score(weights, &other).unwrap().loss_sum);
+    assert_eq!(scored, supernet.score(weights, &path).unwrap());
+    let nothing = supernet.score(weights, &[CellOperation::None; 6]).unwrap();
+    let mean = nothing.loss_sum / 359.0;
+    assert!((mean - 10f64.ln()).abs() < 0.05, "where nothing comes through, all classes are alike: {mean}");
 }
 
 #[test]

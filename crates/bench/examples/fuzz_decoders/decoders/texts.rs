@@ -1,6 +1,7 @@
 //! Decoders of texts: job files, what the daemon reads, and the descriptions that other verbs read.
 
 use bellwether_core::job::CheckedJob;
+use bellwether_core::nas::NasFile;
 use bellwether_core::plan::Plan;
 use bellwether_core::profile::Profile;
 use bellwether_core::{InputError, parse};
@@ -75,11 +76,20 @@ pub(super) fn all() -> Vec<Decoder> {
 }
 
 fn of_runs() -> Vec<Decoder> {
-    let jobs = examples(&["examples/teacher.toml", "examples/goodput.toml", "examples/verified.toml"]);
+    let mut jobs = examples(&["examples/teacher.toml", "examples/goodput.toml", "examples/verified.toml"]);
+    let supernet = example("examples/nas/supernet.toml");
+    let lists = supernet
+        .replace("stages = 1", "nodes = 3\narchitecture = [\"skip\", [\"none\", \"skip\"], \"conv3x3\"]");
+    let architecture =
+        supernet.replace("stages = 1", "nodes = 3\narchitecture = \"|skip~0|+|none~0|conv1x1~1|\"");
+    jobs.extend([lists.into(), architecture.into()]);
     let endpoint = r#"{"control":"127.0.0.1:4000","data":"[::1]:4001","process":77}"#;
     vec![
         decoder("job files", 0.3, jobs, |bytes| {
             text(bytes, |text| parse::job(text, "job.toml", &[]).is_ok())
+        }),
+        decoder("searches of architectures", 1.0, examples(&["examples/nas/few-shot.toml"]), |bytes| {
+            text(bytes, |text| NasFile::read(text, "search.toml").is_ok())
         }),
         decoder("job.json", 2.0, vec![job_json().into()], is_job),
         decoder("endpoint.json", 4.0, vec![endpoint.into()], |bytes| {

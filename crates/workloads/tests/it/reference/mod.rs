@@ -3,6 +3,8 @@
 
 #![allow(unreachable_pub, reason = "a module of the tests")]
 
+use bellwether_core::job::CellOperation;
+
 /// Numbers with a shape, innermost dimension last.
 #[derive(Clone)]
 pub struct Array {
@@ -218,6 +220,80 @@ pub fn resnet(
     let scores = cursor.linear(&Array::new(&maps.shape[..2], averages), classes);
     assert!(cursor.0.is_empty());
     (scores, statistics)
+}
+
+fn plain_norm(input: &Array) -> Array {
+    let channels = input.shape[1];
+    let neutral = [vec![1.0; channels], vec![0.0; channels]].concat();
+    Cursor(&neutral).batch_norm(input, &mut vec![])
+}
+
+/// The mean over the pixels of a 3×3 window that lie in the image.
+fn average_pool(input: &Array) -> Array {
+    let [samples, channels, height, width] = input.shape[..] else { panic!("images") };
+    let mut values = vec![];
+    for map in input.values.chunks(height * width).take(samples * channels) {
+        for (row, column) in (0..height).flat_map(|row| (0..width).map(move |column| (row, column))) {
+            let rows = row.saturating_sub(1)..(row + 2).min(height);
+            let columns = column.saturating_sub(1)..(column + 2).min(width);
+            let count = rows.len() * columns.len();
+            let window = rows.flat_map(|row| columns.clone().map(move |column| map[row * width + column]));
+            values.push(window.sum::<f64>() / count as f64);
+        }
+    }
+    Array::new(&input.shape, values)
+}
+
+/// Stages of one cell of four nodes each, with this operation on each edge.
+pub fn cell(
+    parameters: &[f64],
+    input: &Array,
+    path: &[CellOperation],
+    channels: usize,
+    stages: usize,
+    classes: usize,
+) -> Array {
+    let mut cursor = Cursor(parameters);
+    let mut maps = plain_norm(&cursor.convolution(input, channels, [3, 1, 1], false));
+    for stage in 0..stages {
+        let channels = channels << stage;
+        if stage > 0 {
+            let inner = plain_norm(&cursor.convolution(&maps.clone().relu(), channels, [3, 2, 1], false));
+            let inner = plain_norm(&cursor.convolution(&inner.relu(), channels, [3, 1, 1], false));
+            maps = inner.add(&plain_norm(&cursor.convolution(&maps, channels, [1, 2, 0], false)));
+        }
+        let mut nodes = vec![maps];
+        let mut edge = 0;
+        for target in 1..4 {
+            let mut sum = nodes[0].clone().map(|_| 0.0);
+            for node in &nodes[..target] {
+                let mut convolved = |kernel: usize| {
+                    plain_norm(&cursor.convolution(
+                        &node.clone().relu(),
+                        channels,
+                        [kernel, 1, kernel / 2],
+                        false,
+                    ))
+                };
+                sum = match path[edge] {
+                    CellOperation::None => sum,
+                    CellOperation::Skip => sum.add(node),
+                    CellOperation::Conv1x1 => sum.add(&convolved(1)),
+                    CellOperation::Conv3x3 => sum.add(&convolved(3)),
+                    CellOperation::AvgPool3x3 => sum.add(&average_pool(node)),
+                };
+                edge += 1;
+            }
+            nodes.push(sum);
+        }
+        maps = nodes.remove(3);
+    }
+    let maps = plain_norm(&maps).relu();
+    let area: usize = maps.shape[2..].iter().product();
+    let averages = maps.values.chunks(area).map(|map| map.iter().sum::<f64>() / area as f64).collect();
+    let scores = cursor.linear(&Array::new(&maps.shape[..2], averages), classes);
+    assert!(cursor.0.is_empty());
+    scores
 }
 
 pub struct TransformerSizes {
