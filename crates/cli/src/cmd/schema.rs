@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use bellwether_core::job::Job;
 use bellwether_core::queue::QueueTree;
+use bellwether_core::sweep::SweepFile;
 use bellwether_federation::description::Description;
 use bellwether_model::gpu;
 use bellwether_sched::plan::Catalogue;
@@ -25,6 +26,8 @@ pub(crate) struct SchemaArguments {
 pub(crate) enum SchemaKind {
     /// The job file
     Job,
+    /// The sweep file of `sweep`
+    Sweep,
     /// The cluster file of `simulate`
     Cluster,
     /// The price catalogue of `plan`
@@ -44,6 +47,7 @@ pub(crate) enum SchemaKind {
 pub(crate) fn schema(arguments: &SchemaArguments, printer: &Printer) -> Result<ExitCode, Failure> {
     let schema = match arguments.format {
         SchemaKind::Job => Job::schema(),
+        SchemaKind::Sweep => SweepFile::schema(),
         SchemaKind::Cluster => Cluster::schema(),
         SchemaKind::Catalog => Catalogue::schema(),
         SchemaKind::Federation => Description::schema(),
