@@ -28,6 +28,7 @@ mod schema;
 mod serve;
 mod server;
 mod simulate;
+mod sweep;
 mod trace;
 mod tune;
 pub(crate) mod verbs;
@@ -67,6 +68,8 @@ enum Verb {
     Plan(plan::PlanArguments),
     /// Find out, by training a recurring job again and again, how it is trained best
     Tune(tune::TuneArguments),
+    /// Search for the best values of a job's keys: many trials, of which the promising ones grow
+    Sweep(sweep::SweepArguments),
     /// Run a trace of jobs on a simulated cluster under any scheduling policies
     Simulate(simulate::SimulateArguments),
     /// Show where a GPU puts the thread blocks of kernels that run side by side, and what that costs them
@@ -149,6 +152,7 @@ pub(crate) fn dispatch(arguments: Arguments, printer: &Printer) -> Result<ExitCo
         Verb::Trace(arguments) => trace::trace(&arguments, printer),
         Verb::Federate(arguments) => federate::federate(&arguments, printer),
         Verb::Tune(arguments) => tune::tune(&arguments, printer),
+        Verb::Sweep(arguments) => sweep::sweep(&arguments, printer),
         Verb::Serve(arguments) => serve::serve(arguments, printer),
         Verb::Describe(arguments) => describe::describe(&arguments, printer),
         Verb::Worker(arguments) => worker::worker(arguments, printer),

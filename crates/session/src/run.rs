@@ -19,7 +19,7 @@ use crate::begin::store::{self, Origin};
 use crate::director::autoscale::{Autoscale, Autoscaler};
 use crate::director::revocations::{RevocationDirector, Vanishing};
 use crate::director::stragglers::Replacer;
-use crate::director::{batch, servers, synchronise, together};
+use crate::director::{batch, rung, servers, synchronise, together};
 use crate::error::RunError;
 use crate::options::{LOOPBACK, Timeouts, is_free, options, reachable};
 use crate::outlook::Outlook;
@@ -118,6 +118,7 @@ impl Session {
         }
         directors.extend(servers::director(&self.job, description));
         directors.extend(setup.map(synchronise::director));
+        directors.extend(rung::director(&run));
         directors.extend(self.spawn.director(&run)?);
         directors.append(&mut self.directors);
         let filled = Options {

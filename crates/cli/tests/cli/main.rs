@@ -52,6 +52,7 @@ mod slices;
 mod snapshots;
 mod steered;
 mod strangers;
+mod sweep;
 mod taken_up;
 mod transient;
 mod tune;

@@ -198,3 +198,10 @@ fn conclude(search: &Search, mut found: Rehearsed) -> Result<Rehearsed, String> 
     }
     Ok(found)
 }
+
+/// Curves of `count` trials that differ by chance only, evaluated at these lengths: where nothing is known of what
+/// trials are worth, this is what a search would cost.
+pub fn by_chance(seed: u64, count: u64, lengths: &[u64]) -> Vec<Curve> {
+    let figure = |trial: u64, at: u64| super::draw::Draws::new(seed, trial, at as usize).uniform();
+    (0..count).map(|trial| lengths.iter().map(|at| (*at, figure(trial, *at))).collect()).collect()
+}
