@@ -11,10 +11,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from bellwether._answers import fit_model, plan, predict, predict_run, simulate
     from bellwether._launch import launch
+    from bellwether._sweep import Objective, sweep
 
 __all__ = [
     "BellwetherError",
     "InputError",
+    "Objective",
     "fit_model",
     "is_lead",
     "launch",
@@ -22,10 +24,13 @@ __all__ = [
     "predict",
     "predict_run",
     "simulate",
+    "sweep",
 ]
 
 _PLACES = {name: "_answers" for name in ("fit_model", "plan", "predict", "predict_run", "simulate")} | {
-    "launch": "_launch"
+    "launch": "_launch",
+    "Objective": "_sweep",
+    "sweep": "_sweep",
 }
 
 

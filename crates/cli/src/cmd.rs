@@ -29,6 +29,7 @@ mod schema;
 mod serve;
 mod server;
 mod simulate;
+mod sweep;
 mod trace;
 mod tune;
 pub(crate) mod verbs;
@@ -70,6 +71,8 @@ enum Verb {
     Tune(tune::TuneArguments),
     /// Search for an architecture with the weights of a supernet, one-shot or few-shot
     Nas(nas::NasArguments),
+    /// Search for the best values of a job's keys: many trials, of which the promising ones grow
+    Sweep(sweep::SweepArguments),
     /// Run a trace of jobs on a simulated cluster under any scheduling policies
     Simulate(simulate::SimulateArguments),
     /// Show where a GPU puts the thread blocks of kernels that run side by side, and what that costs them
@@ -153,6 +156,7 @@ pub(crate) fn dispatch(arguments: Arguments, printer: &Printer) -> Result<ExitCo
         Verb::Federate(arguments) => federate::federate(&arguments, printer),
         Verb::Tune(arguments) => tune::tune(&arguments, printer),
         Verb::Nas(arguments) => nas::nas(&arguments, printer),
+        Verb::Sweep(arguments) => sweep::sweep(&arguments, printer),
         Verb::Serve(arguments) => serve::serve(arguments, printer),
         Verb::Describe(arguments) => describe::describe(&arguments, printer),
         Verb::Worker(arguments) => worker::worker(arguments, printer),

@@ -25,6 +25,7 @@ pub mod record;
 pub mod shards;
 pub mod span;
 mod spelling;
+pub mod sweep;
 pub mod tree;
 pub mod units;
 pub mod words;

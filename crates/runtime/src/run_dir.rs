@@ -47,6 +47,7 @@ pub(crate) mod leftovers;
 mod lock;
 mod log;
 mod orphans;
+mod rung;
 mod state_dir;
 mod ticket;
 mod words;

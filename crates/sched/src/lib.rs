@@ -13,6 +13,7 @@
 //! - [`synchronise`]: when the workers of one job that runs wait for each other, and for whom they no longer do;
 //! - [`evolution`]: which architecture of a space is best, by asking for the score of one after another;
 //! - [`tune`]: which share of a job's steps has to be synchronous, found by training it again and again;
+//! - [`search`]: which values of its keys a job is tried with, and which trials go on;
 //! - [`options`]: what stands after the colon of a policy's name.
 //!
 //! What policies share:
@@ -49,6 +50,7 @@ pub mod policy;
 pub mod program;
 pub mod queues;
 pub mod registry;
+pub mod search;
 pub mod speed;
 pub mod stragglers;
 pub mod synchronise;

@@ -181,7 +181,7 @@ fn unmade(error: RunDirError) -> DaemonError {
 }
 
 /// Makes the folders of jobs' runs.
-fn prepare(state_dir: StateDir) -> Prepare {
+pub(crate) fn prepare(state_dir: StateDir) -> Prepare {
     Box::new(move |name, job, slurm| {
         let made = || {
             let run = state_dir.create_named(name, job)?;

@@ -35,4 +35,5 @@ pub mod runner;
 pub mod secret;
 pub mod snapshot;
 pub mod state;
+pub mod sweep;
 pub mod tls;

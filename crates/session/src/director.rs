@@ -8,6 +8,7 @@ pub(crate) mod lead;
 mod memberships;
 mod phases;
 pub(crate) mod revocations;
+pub(crate) mod rung;
 pub(crate) mod servers;
 pub(crate) mod slurm;
 pub(crate) mod stop;

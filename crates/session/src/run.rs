@@ -20,7 +20,7 @@ use crate::director::autoscale::{Autoscale, Autoscaler};
 use crate::director::revocations::{RevocationDirector, Vanishing};
 use crate::director::stop::StopRules;
 use crate::director::stragglers::Replacer;
-use crate::director::{batch, servers, synchronise, together};
+use crate::director::{batch, rung, servers, synchronise, together};
 use crate::error::RunError;
 use crate::options::{LOOPBACK, Timeouts, is_free, options, reachable};
 use crate::outlook::Outlook;
@@ -120,6 +120,7 @@ impl Session {
         directors.extend(servers::director(&self.job, description));
         directors.extend(setup.map(synchronise::director));
         directors.extend(StopRules::director(&self.job, &run)?);
+        directors.extend(rung::director(&run));
         directors.extend(self.spawn.director(&run)?);
         directors.append(&mut self.directors);
         let filled = Options {

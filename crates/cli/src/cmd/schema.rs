@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use bellwether_core::job::Job;
 use bellwether_core::nas::NasFile;
 use bellwether_core::queue::QueueTree;
+use bellwether_core::sweep::SweepFile;
 use bellwether_federation::description::Description;
 use bellwether_model::gpu;
 use bellwether_sched::plan::Catalogue;
@@ -28,6 +29,8 @@ pub(crate) enum SchemaKind {
     Job,
     /// The search of `nas`
     Nas,
+    /// The sweep file of `sweep`
+    Sweep,
     /// The cluster file of `simulate`
     Cluster,
     /// The price catalogue of `plan`
@@ -48,6 +51,7 @@ pub(crate) fn schema(arguments: &SchemaArguments, printer: &Printer) -> Result<E
     let schema = match arguments.format {
         SchemaKind::Job => Job::schema(),
         SchemaKind::Nas => NasFile::schema(),
+        SchemaKind::Sweep => SweepFile::schema(),
         SchemaKind::Cluster => Cluster::schema(),
         SchemaKind::Catalog => Catalogue::schema(),
         SchemaKind::Federation => Description::schema(),

@@ -20,14 +20,15 @@ mod experiment;
 mod plot;
 mod replay;
 mod show;
+mod sweep;
 
 #[derive(Debug, Args)]
 pub(crate) struct SimulateArguments {
     /// The machines: a TOML file, or nodes x devices such as 16x4 or 3x4:v100,3x4:p100
-    #[arg(long, value_name = "CLUSTER", required_unless_present = "replay")]
+    #[arg(long, value_name = "CLUSTER", required_unless_present_any = ["replay", "sweep"])]
     pub(crate) cluster: Option<String>,
     /// The jobs: a trace, or a generator file (TOML) from which each seed draws its own
-    #[arg(long, value_name = "FILE", required_unless_present = "replay")]
+    #[arg(long, value_name = "FILE", required_unless_present_any = ["replay", "sweep"])]
     pub(crate) trace: Option<PathBuf>,
     /// Run what `bellwether serve` recorded (STATE_DIR/.serve/ledger.jsonl) again: every decision, and the times; --policy
     /// asks what another policy would have done
@@ -38,7 +39,7 @@ pub(crate) struct SimulateArguments {
     #[arg(long, requires = "replay")]
     pub(crate) outlook: bool,
     /// Policies, with options after a colon, as in las2d:3250,7200, or `all` (`bellwether policies` explains them)
-    #[arg(long, value_name = "NAME,…", required_unless_present = "replay", num_args = 1..)]
+    #[arg(long, value_name = "NAME,…", required_unless_present_any = ["replay", "sweep"], num_args = 1..)]
     pub(crate) policy: Vec<String>,
     /// What a policy knows of remaining work: exact, nominal, expected, estimated[:DEVIATION] or unknown
     #[arg(long, value_name = "KNOWLEDGE", default_value = "exact")]
@@ -96,11 +97,28 @@ pub(crate) struct SimulateArguments {
     /// Write a line per decision with its reason (of the first seed)
     #[arg(long, value_name = "FILE.jsonl")]
     pub(crate) decisions_out: Option<PathBuf>,
+    /// Run the sweep in this file on known learning curves instead, under every trial scheduler; --restart is what a
+    /// trial pays when it begins or goes on
+    #[arg(long, value_name = "SWEEP.toml", requires = "curves",
+          conflicts_with_all = ["cluster", "trace", "replay", "policy", "plot", "jobs_out", "queues_out", "decisions_out"])]
+    pub(crate) sweep: Option<PathBuf>,
+    /// With --sweep: rows of trial,length,value, or the sweep.jsonl of a sweep that has ended
+    #[arg(long, value_name = "FILE.csv|SWEEP.jsonl", requires = "sweep")]
+    pub(crate) curves: Option<PathBuf>,
+    /// With --sweep: numbers of workers of all trials together [default: the sweep file's, or 1]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', requires = "sweep")]
+    pub(crate) workers: Vec<u32>,
+    /// With --sweep: what a unit of length takes one worker [default: as the sweep measured it, or 1s]
+    #[arg(long, value_name = "TIME", requires = "sweep")]
+    pub(crate) unit_time: Option<Seconds>,
 }
 
 pub(crate) fn simulate(arguments: &SimulateArguments, printer: &Printer) -> Result<ExitCode, Failure> {
     if let Some(ledger) = &arguments.replay {
         return replay::replay(ledger, arguments, printer);
+    }
+    if let Some(path) = &arguments.sweep {
+        return sweep::simulate(path, arguments, printer);
     }
     for path in [&arguments.plot, &arguments.jobs_out, &arguments.queues_out, &arguments.decisions_out]
         .into_iter()

@@ -11,7 +11,7 @@ use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 /// The verbs under their headings, in the order in which one comes to need them.
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Train", &["init", "run", "worker", "server"]),
-    ("Predict and plan", &["profile", "predict", "fit", "plan", "tune", "nas"]),
+    ("Predict and plan", &["profile", "predict", "fit", "plan", "tune", "sweep", "nas"]),
     (
         "Follow and steer jobs, started by hand or by a daemon",
         &["jobs", "show", "logs", "watch", "scale", "stop", "resume", "cancel", "rm", "audit", "export"],

@@ -55,6 +55,7 @@ mod steered;
 mod stop_rules;
 mod strangers;
 mod streamed;
+mod sweep;
 mod taken_up;
 mod transient;
 mod tune;
