@@ -62,14 +62,61 @@ pub fn export(
         Ok(bytes) => read(bytes).map_err(|what| InputError::new(place(&run.path.join(FILE)), what))?,
         Err(_) => Plain { layout: layout(&job)?, ..Plain::default() },
     };
-    let optimizer = Optimizer::new(&job, 0);
-    let (state, skipped) = newest(run, &job, &plain.layout, &optimizer.slots())
-        .map_err(|error| InputError::new(&run.name, error))?
-        .ok_or_else(|| InputError::new(&run.name, "there is no checkpoint yet"))?;
-    let values = (&state.parameters[..], &state.model_state[..]);
-    let bytes = file(&plain, values, state.step).map_err(|what| InputError::new(&run.name, what))?;
+    let Weights { values: (parameters, state), step, skipped } = weights(run, &job, &plain.layout)?;
+    let bytes = file(&plain, (&parameters, &state), step).map_err(|what| InputError::new(&run.name, what))?;
+    Ok(Exported { bytes, step, skipped })
+}
+
+/// The trained weights of a run, or of a checkpoint.
+#[derive(Debug, Clone)]
+pub struct Weights {
+    /// Parameters and state in layout order.
+    pub values: (Vec<f32>, Vec<f32>),
+    /// Steps behind them.
+    pub step: u64,
+    /// Why newer checkpoints could not be used.
+    pub skipped: Vec<String>,
+}
+
+/// The newest weights of a run, whose job has this layout.
+///
+/// # Errors
+///
+/// A run without a checkpoint that can be used.
+pub fn weights(run: &RunDir, job: &Job, layout: &Layout) -> Result<Weights, InputError> {
+    let optimizer = Optimizer::new(job, 0);
+    let found = newest(run, job, layout, &optimizer.slots());
+    let (state, skipped) =
+        found.map_err(|error| InputError::new(&run.name, error))?.ok_or_else(|| {
+            let error = InputError::new(&run.name, "there is no checkpoint yet");
+            error.hint("a run writes one when it ends, when it is stopped, and as [checkpoint] says")
+        })?;
     let skipped = skipped.iter().map(ToString::to_string).collect();
-    Ok(Exported { bytes, step: state.step, skipped })
+    Ok(Weights { values: (state.parameters, state.model_state), step: state.step, skipped })
+}
+
+/// The weights in the file of a checkpoint, of a job with this layout.
+///
+/// # Errors
+///
+/// A file that cannot be read, is damaged, or is of another job.
+pub fn weights_in(file: &Path, job: &Job, layout: &Layout) -> Result<Weights, InputError> {
+    let wrong = |what: String| InputError::new(place(file), what);
+    let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let step = name.strip_prefix("step-").and_then(|name| name.strip_suffix(".safetensors")?.parse().ok());
+    let step: u64 = step.ok_or_else(|| {
+        wrong("is not called as checkpoints are, step-NUMBER.safetensors".into())
+            .hint("a run's folder has them in checkpoints/")
+    })?;
+    let folder = file.parent().unwrap_or(Path::new(".")).to_path_buf();
+    let (store, optimizer) = (Store::new(folder, 1, &job.identity()), Optimizer::new(job, 0));
+    let state = store.read(step, layout, &optimizer.slots()).map_err(|error| match error {
+        CheckpointError::OtherJob { .. } => {
+            wrong(error.to_string()).hint("name the job file of the run that wrote it with --job JOB.toml")
+        }
+        other => wrong(other.to_string()),
+    })?;
+    Ok(Weights { values: (state.parameters, state.model_state), step, skipped: Vec::new() })
 }
 
 type Newest = Option<(TrainingState, Vec<CheckpointError>)>;

@@ -10,9 +10,11 @@
 
 mod cifar;
 mod csv;
+mod cutter;
 pub mod gzip;
 mod idx;
 mod inspect;
+pub mod rows;
 mod table;
 mod teacher;
 mod text;
@@ -23,8 +25,9 @@ use std::path::Path;
 use bellwether_core::InputError;
 use bellwether_core::job::{Data, Normalise};
 
+pub use self::cutter::{Cutter, Rows};
 pub use self::inspect::{Inspected, inspect};
-use self::table::Table;
+use self::table::{Features, Table};
 use self::teacher::Teacher;
 use self::text::Text;
 use crate::random::Stream;
@@ -131,6 +134,29 @@ impl Dataset {
             }
         };
         Ok(Dataset(samples))
+    }
+
+    /// Samples that are all held out.
+    fn held_out(table: Table) -> Result<Self, InputError> {
+        let count = table::index("data", table.labels.len())?;
+        Ok(Dataset(Samples::Table { table, training: Vec::new(), held_out: (0..count).collect() }))
+    }
+
+    /// The form of samples without any of them.
+    pub(crate) fn none(image: [usize; 3], classes: usize, is_text: bool) -> Self {
+        let (features, labels) = (Features::Floats(Vec::new()), Vec::new());
+        match is_text {
+            true => Dataset(Samples::Text(Text::held_out(Vec::new(), image.iter().product()))),
+            false => {
+                let table = Table { features, labels, image, classes };
+                Dataset(Samples::Table { table, training: Vec::new(), held_out: Vec::new() })
+            }
+        }
+    }
+
+    /// Whether samples are windows of a text.
+    pub(crate) fn is_text(&self) -> bool {
+        matches!(self.0, Samples::Text(_))
     }
 
     /// Number of samples of a part.

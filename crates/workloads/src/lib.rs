@@ -16,7 +16,7 @@ mod random;
 mod synthetic;
 pub mod template;
 
-pub use build::build;
+pub use build::{Other, applied, build, examined_on};
 pub use data::{Inspected, inspect};
 pub use fingerprint::{BACK_END, instruction_set};
 pub use flipped::{Flip, flipped};

@@ -27,6 +27,20 @@ pub(super) struct Table {
     pub(super) classes: usize,
 }
 
+/// Where the values of a feature lie.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Statistic {
+    middle: f64,
+    size: f64,
+}
+
+impl Statistic {
+    /// A value of the feature, brought to one size; 0 of a feature that is always the same.
+    pub(super) fn applied(self, value: f32) -> f32 {
+        if self.size > 0.0 { ((f64::from(value) - self.middle) / self.size) as f32 } else { 0.0 }
+    }
+}
+
 /// `count` as the index type of a split.
 pub(super) fn index(place: &str, count: usize) -> Result<u32, InputError> {
     u32::try_from(count).map_err(|_| InputError::new(place, format!("{count} samples are more than 2^32")))
@@ -70,12 +84,18 @@ impl Table {
     /// Brings each feature to one size, by the samples that `training` names. Bytes have one already, and a feature
     /// that is the same in all of these becomes 0.
     pub(super) fn normalise(&mut self, how: Normalise, training: &[u32]) {
+        self.apply(&self.statistics(how, training));
+    }
+
+    /// The middle and the size of each feature in the samples that `training` names; nothing where none is to be
+    /// brought to one size.
+    pub(super) fn statistics(&self, how: Normalise, training: &[u32]) -> Vec<Statistic> {
         let width = self.width();
-        let Features::Floats(floats) = &mut self.features else { return };
+        let Features::Floats(floats) = &self.features else { return Vec::new() };
         if how == Normalise::None || training.is_empty() {
-            return;
+            return Vec::new();
         }
-        for column in 0..width {
+        let column = |column: usize| {
             let values = || training.iter().map(|row| f64::from(floats[*row as usize * width + column]));
             let count = training.len() as f64;
             let (middle, size) = match how {
@@ -89,8 +109,18 @@ impl Table {
                     (mean, variance.sqrt())
                 }
             };
+            Statistic { middle, size }
+        };
+        (0..width).map(column).collect()
+    }
+
+    /// Brings each feature to one size by these statistics, if there are some.
+    pub(super) fn apply(&mut self, statistics: &[Statistic]) {
+        let width = self.width();
+        let Features::Floats(floats) = &mut self.features else { return };
+        for (column, statistic) in statistics.iter().enumerate() {
             for value in floats.iter_mut().skip(column).step_by(width) {
-                *value = if size > 0.0 { ((f64::from(*value) - middle) / size) as f32 } else { 0.0 };
+                *value = statistic.applied(*value);
             }
         }
     }

@@ -40,6 +40,11 @@ impl Text {
         Ok(text)
     }
 
+    /// A text that is held out as a whole; empty, it only says how long windows are.
+    pub(super) fn held_out(bytes: Vec<u8>, context: usize) -> Text {
+        Text { bytes, context, cut: 0 }
+    }
+
     fn bytes(&self, part: Part) -> &[u8] {
         match part {
             Part::Training => &self.bytes[..self.cut],

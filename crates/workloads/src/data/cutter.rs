@@ -1,0 +1,272 @@
+//! Cuts a file, or what is still being written, into units of whole rows, without reading more than it needs.
+
+use std::io::{BufRead, BufReader, Read};
+use std::sync::Arc;
+
+use bellwether_core::InputError;
+use bellwether_core::job::Separator;
+use flate2::bufread::MultiGzDecoder;
+
+use super::csv::{label_place, recognise, records};
+use super::rows::{Form, Kind, Lines};
+
+/// Longest row in bytes: a file without line ends is not a table.
+const ROW_BYTES_MAX: u64 = 16 << 20;
+
+/// Bytes that are read at once.
+const BUFFER_BYTES: usize = 1 << 18;
+
+/// Bytes of a CIFAR-10 record: its label and three planes.
+const CIFAR_BYTES: usize = 1 + 3 * 32 * 32;
+
+/// Some rows of a file, as they stand there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rows {
+    /// Number of the first one, from 0.
+    pub first: u64,
+    /// How many.
+    pub count: usize,
+    /// Their bytes.
+    pub bytes: Vec<u8>,
+    /// Line on which they begin, from 1, where they stand on lines.
+    pub(super) line: u64,
+    /// What stands between two fields of them.
+    pub(super) separator: Separator,
+    /// Fields of each.
+    pub(super) columns: usize,
+    /// The field that holds a label, which is not looked at.
+    pub(super) label: Option<usize>,
+}
+
+/// Bytes of a file that may be compressed.
+enum Source {
+    Plain(BufReader<Box<dyn Read + Send>>),
+    Packed(BufReader<MultiGzDecoder<BufReader<Box<dyn Read + Send>>>>),
+}
+
+impl Source {
+    fn reader(&mut self) -> &mut dyn BufRead {
+        match self {
+            Source::Plain(reader) => reader,
+            Source::Packed(reader) => reader,
+        }
+    }
+
+    /// Whether a line can be read without waiting.
+    fn has_line(&self) -> bool {
+        let buffer = match self {
+            Source::Plain(reader) => reader.buffer(),
+            Source::Packed(reader) => reader.buffer(),
+        };
+        buffer.contains(&b'\n')
+    }
+}
+
+/// Cuts a file into units of rows.
+pub struct Cutter {
+    form: Arc<Form>,
+    name: String,
+    source: Source,
+    /// Rows of a unit.
+    unit: usize,
+    /// Whether a unit ends where the next row is not there yet.
+    follows: bool,
+    /// Rows and lines so far.
+    rows: u64,
+    lines: u64,
+    /// What the first row says of all.
+    shape: Option<(Separator, usize, Option<usize>)>,
+    /// Images that an IDX file claims to have.
+    claimed: Option<u64>,
+    ended: bool,
+}
+
+impl Cutter {
+    /// Cuts what `reader` gives, a file called `name`, into units of `unit` rows. With `follows` a unit ends early where
+    /// the next row is not there yet, and files are not expanded.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if nothing can be read.
+    pub fn new(
+        form: Arc<Form>,
+        name: &str,
+        reader: Box<dyn Read + Send>,
+        unit: usize,
+        follows: bool,
+    ) -> Result<Cutter, InputError> {
+        let mut reader = BufReader::with_capacity(BUFFER_BYTES, reader);
+        let fault = |error: std::io::Error| InputError::new(name, format!("cannot be read: {error}"));
+        let is_packed = !follows && reader.fill_buf().map_err(fault)?.starts_with(&[0x1f, 0x8b]);
+        let source = match is_packed {
+            true => Source::Packed(BufReader::with_capacity(BUFFER_BYTES, MultiGzDecoder::new(reader))),
+            false => Source::Plain(reader),
+        };
+        Ok(Cutter {
+            form,
+            name: name.to_owned(),
+            source,
+            unit: unit.max(1),
+            follows,
+            rows: 0,
+            lines: 0,
+            shape: None,
+            claimed: None,
+            ended: false,
+        })
+    }
+
+    fn fault(&self, error: &std::io::Error) -> InputError {
+        InputError::new(&self.name, format!("cannot be read: {error}"))
+    }
+
+    /// Appends the bytes of the next record; whether it holds something, or nothing at the end.
+    fn record(&mut self, bytes: &mut Vec<u8>) -> Result<Option<bool>, InputError> {
+        let (begin, mut is_quoted) = (bytes.len(), false);
+        loop {
+            let from = bytes.len();
+            let left = ROW_BYTES_MAX.saturating_sub((from - begin) as u64);
+            if left == 0 {
+                let what = format!("a row up to line {} has more than {ROW_BYTES_MAX} bytes", self.lines);
+                return Err(InputError::new(&self.name, what).hint("rows stand on lines; quotation marks are closed"));
+            }
+            let read = self.source.reader().take(left).read_until(b'\n', bytes);
+            if read.map_err(|error| self.fault(&error))? == 0 {
+                // The last line may have no end.
+                return Ok((from > begin).then(|| !bytes[begin..].trim_ascii().is_empty()));
+            }
+            self.lines += 1;
+            is_quoted ^= bytes[from..].iter().filter(|byte| **byte == b'"').count() % 2 == 1;
+            if bytes.ends_with(b"\n") && !is_quoted {
+                return Ok(Some(!bytes[begin..].trim_ascii().is_empty()));
+            }
+        }
+    }
+
+    /// The next unit of rows on lines.
+    fn lines(&mut self, form: &Lines) -> Result<Option<Rows>, InputError> {
+        let mut bytes = Vec::new();
+        let (mut count, mut line) = (0, self.lines + 1);
+        while count < self.unit {
+            let from = bytes.len();
+            let Some(is_row) = self.record(&mut bytes)? else { break };
+            if !is_row {
+                continue;
+            }
+            if self.shape.is_none() {
+                if bytes.starts_with(&[0xef, 0xbb, 0xbf]) {
+                    bytes.drain(..3);
+                }
+                let first = self.shaped(form, &bytes[from.min(bytes.len())..])?;
+                self.shape = Some(first);
+                if form.header {
+                    bytes.clear();
+                    line = self.lines + 1;
+                    continue;
+                }
+            }
+            count += 1;
+            if self.follows && !self.source.has_line() {
+                break;
+            }
+        }
+        let Some((separator, columns, label)) = self.shape.filter(|_| count > 0) else { return Ok(None) };
+        Ok(Some(Rows { first: self.rows, count, bytes, line, separator, columns, label }))
+    }
+
+    /// What the first line says of all: the separator, the number of columns, and which of them is a label.
+    fn shaped(&self, form: &Lines, first: &[u8]) -> Result<(Separator, usize, Option<usize>), InputError> {
+        let separator = form.separator.unwrap_or_else(|| recognise(first));
+        let record = records(&self.name, first, Some(separator)).next().transpose()?;
+        let Some((_, record)) = record else { return Err(InputError::new(&self.name, "holds no row")) };
+        let columns = record.len();
+        let Some(width) = form.width.filter(|width| *width != columns) else { return Ok((separator, columns, None)) };
+        if columns != width + 1 {
+            let what = format!("has {columns} columns; the model takes {width} values, or {width} and a label");
+            let hint = format!("columns are split at each {:?}, as in the training data", separator.name());
+            return Err(InputError::new(format!("{}:{}", self.name, self.lines), what).hint(hint));
+        }
+        let form = super::csv::Form { header: form.header, label: form.label.as_deref(), ..super::csv::Form::PLAIN };
+        Ok((separator, columns, Some(label_place(&record, &form)?)))
+    }
+
+    /// The next unit of rows of `width` bytes each.
+    fn fixed(&mut self, width: usize) -> Result<Option<Rows>, InputError> {
+        let left = self.claimed.map_or(u64::MAX, |claimed| claimed - self.rows);
+        let wanted = (self.unit as u64).min(left) * width as u64;
+        let mut bytes = Vec::new();
+        let read = self.source.reader().take(wanted).read_to_end(&mut bytes);
+        read.map_err(|error| self.fault(&error))?;
+        let is_short = !bytes.len().is_multiple_of(width) || (self.claimed.is_some() && (bytes.len() as u64) < wanted);
+        let is_text = matches!(self.form.kind, Kind::Text);
+        if is_short && !is_text {
+            let what = format!("ends within row {}", self.rows + (bytes.len() / width) as u64);
+            return Err(InputError::new(&self.name, what).hint("the file is cut short or damaged; fetch it again"));
+        }
+        // The end of a text that is no whole window.
+        bytes.truncate(bytes.len() / width * width);
+        let (count, separator) = (bytes.len() / width, Separator::Comma);
+        let rows = Rows { first: self.rows, count, bytes, line: 1, separator, columns: 0, label: None };
+        Ok((count > 0).then_some(rows))
+    }
+
+    /// Reads the header of an IDX3 file: how many images it has.
+    fn idx_header(&mut self) -> Result<u64, InputError> {
+        let mut header = [0; 16];
+        let read = self.source.reader().read_exact(&mut header);
+        let wrong = |what: String| InputError::new(&self.name, what);
+        read.map_err(|error| wrong(format!("is not an IDX3 file of images: {error}")))?;
+        if header[..4] != [0, 0, 8, 3] {
+            return Err(wrong("is not an IDX3 file of images: it does not start with 00 00 08 03".into()));
+        }
+        let number = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        let ([_, height, width], found) = (self.form.image(), [number(8) as usize, number(12) as usize]);
+        if found != [height, width] {
+            let what = format!("holds images of {}×{}, and the model takes {height}×{width}", found[0], found[1]);
+            return Err(wrong(what));
+        }
+        Ok(u64::from(number(4)))
+    }
+
+    /// The next unit, with at most so many rows, however they come.
+    pub fn take_at_most(&mut self, rows: u64) -> Option<Result<Rows, InputError>> {
+        let (unit, follows) = (self.unit, self.follows);
+        self.unit = usize::try_from(rows).map_or(unit, |rows| rows.clamp(1, unit));
+        self.follows = false;
+        let taken = self.next();
+        (self.unit, self.follows) = (unit, follows);
+        taken
+    }
+
+    fn unit(&mut self) -> Result<Option<Rows>, InputError> {
+        let form = Arc::clone(&self.form);
+        let width: usize = form.image().iter().product();
+        match &form.kind {
+            Kind::Lines(lines) => self.lines(lines),
+            Kind::Cifar => self.fixed(CIFAR_BYTES),
+            Kind::Text => self.fixed(width),
+            Kind::Idx => {
+                if self.claimed.is_none() {
+                    self.claimed = Some(self.idx_header()?);
+                }
+                self.fixed(width)
+            }
+        }
+    }
+}
+
+impl Iterator for Cutter {
+    type Item = Result<Rows, InputError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        let unit = self.unit().transpose();
+        match &unit {
+            Some(Ok(rows)) => self.rows += rows.count as u64,
+            _ => self.ended = true,
+        }
+        unit
+    }
+}
