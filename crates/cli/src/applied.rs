@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use bellwether_core::InputError;
 use bellwether_core::job::{CheckedJob, Job};
+use bellwether_runtime::inference::coordinator::InferenceError;
 use bellwether_runtime::run_dir::RunDir;
 use bellwether_runtime::workload::{Layout, Workload};
 use bellwether_session::export::{Weights, weights, weights_in};
@@ -99,7 +100,8 @@ impl Model {
         let is_file = path.extension().is_some_and(|ending| ending == "safetensors") && path.is_file();
         let (place, job_path) = if is_file {
             // A checkpoint lies in the folder `checkpoints` of its run.
-            let folder = std::path::absolute(path).ok().and_then(|path| Some(path.parent()?.parent()?.to_path_buf()));
+            let folder =
+                std::path::absolute(path).ok().and_then(|path| Some(path.parent()?.parent()?.to_path_buf()));
             let run = folder.and_then(RunDir::open).map(|run| run.path);
             let job = arguments.job.clone().or(run).ok_or_else(|| {
                 InputError::new(&arguments.model, "this checkpoint lies in no run's folder")
@@ -142,5 +144,16 @@ impl Model {
             Some(speed) => program.arguments(move |_| vec!["--speed".into(), speed.clone()]),
             None => program,
         })
+    }
+}
+
+impl From<InferenceError> for Failure {
+    fn from(error: InferenceError) -> Self {
+        match error {
+            InferenceError::Input(error) => error.into(),
+            InferenceError::RunDir(error) => error.into(),
+            error @ InferenceError::System { .. } => Failure::at("inference", error),
+            InferenceError::Workers(why) => Failure::at("workers", why),
+        }
     }
 }

@@ -53,7 +53,8 @@ impl NetworkTrainee {
         let mut workload =
             NetworkTrainee { network, declaration, data, uploaded: None, fingerprint: String::new() };
         let layout = workload.layout();
-        let (mut parameters, mut state) = (vec![0.0; layout.parameter_count()], vec![0.0; layout.state_count()]);
+        let (mut parameters, mut state) =
+            (vec![0.0; layout.parameter_count()], vec![0.0; layout.state_count()]);
         let width: usize = workload.data.image().iter().product();
         workload.initialize(0, &mut parameters, &mut state);
         let weights = Weights { parameters: &parameters, state: &state, version: 0 };
@@ -211,7 +212,9 @@ impl Workload for NetworkTrainee {
         let [channels, height, width] = self.data.image();
         if inputs.width != channels * height * width {
             let (found, needed) = (inputs.width, channels * height * width);
-            return Err(WorkloadError::of_user(format!("a row has {found} values, and the model takes {needed}")));
+            return Err(WorkloadError::of_user(format!(
+                "a row has {found} values, and the model takes {needed}"
+            )));
         }
         let mut batch = Batch { samples: inputs.values.len() / inputs.width, ..Batch::default() };
         if self.data.is_text() {

@@ -91,7 +91,8 @@ pub(crate) fn evaluate(arguments: &EvaluateArguments, printer: &Printer) -> Resu
         return Err(error.hint("name a file of labelled samples: --data FILE").into());
     }
     let nodes = model.job.batch.virtual_nodes;
-    let all = (0..nodes).flat_map(move |node| parts(samples, nodes, node).map(move |samples| Part { node, samples }));
+    let all = (0..nodes)
+        .flat_map(move |node| parts(samples, nodes, node).map(move |samples| Part { node, samples }));
     let folder = std::env::temp_dir().join(format!("bellwether-evaluate-{}", std::process::id()));
     let scratch = Scratch(folder);
     let folder = RunDir::at(&scratch.0);
@@ -171,7 +172,9 @@ fn names(model: &Model, examined: &[Examined]) -> Vec<String> {
     }
     let most = examined.iter().map(|one| one.target.max(one.predicted)).max().unwrap_or(0) as usize;
     let named = if let Data::Csv { classes, .. } = &model.job.data { &classes[..] } else { &[] };
-    (0..named.len().max(most + 1)).map(|class| named.get(class).cloned().unwrap_or_else(|| class.to_string())).collect()
+    (0..named.len().max(most + 1))
+        .map(|class| named.get(class).cloned().unwrap_or_else(|| class.to_string()))
+        .collect()
 }
 
 fn between(interval: Option<[f64; 2]>, figure: impl Fn(f64) -> String) -> String {
@@ -204,10 +207,13 @@ fn table(name: &str, step: u64, found: &Metrics) -> String {
     }
     if (1..=CONFUSION_MAX).contains(&found.confusion.len()) {
         let names = || found.classes.iter().map(|class| class.name.clone());
-        let mut lines = vec![std::iter::once("is \\ predicted".to_owned()).chain(names()).collect::<Vec<_>>()];
-        lines.extend(names().zip(&found.confusion).map(|(name, row)| {
-            std::iter::once(name).chain(row.iter().map(ToString::to_string)).collect()
-        }));
+        let mut lines =
+            vec![std::iter::once("is \\ predicted".to_owned()).chain(names()).collect::<Vec<_>>()];
+        lines.extend(
+            names().zip(&found.confusion).map(|(name, row)| {
+                std::iter::once(name).chain(row.iter().map(ToString::to_string)).collect()
+            }),
+        );
         let _ = write!(text, "\n\n{}", aligned(&lines).trim_end());
     }
     text

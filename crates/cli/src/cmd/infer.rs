@@ -10,7 +10,7 @@ use bellwether_core::InputError;
 use bellwether_render::figure::rate;
 use bellwether_render::words::count;
 use bellwether_render::{duration, json};
-use bellwether_runtime::inference::coordinator::{InferenceError, News, Options, Work, run};
+use bellwether_runtime::inference::coordinator::{News, Options, Work, run};
 use bellwether_runtime::inference::{Answer, Request};
 use bellwether_runtime::workload::Layout;
 use bellwether_session::Spawn;
@@ -79,17 +79,6 @@ impl Work for Rowwise {
     }
 }
 
-impl From<InferenceError> for Failure {
-    fn from(error: InferenceError) -> Self {
-        match error {
-            InferenceError::Input(error) => error.into(),
-            InferenceError::RunDir(error) => error.into(),
-            error @ InferenceError::System { .. } => Failure::at("inference", error),
-            InferenceError::Workers(why) => Failure::at("workers", why),
-        }
-    }
-}
-
 /// What is counted for the end.
 #[derive(Debug, Default)]
 struct Counts {
@@ -139,7 +128,8 @@ pub(crate) fn infer(arguments: &InferArguments, printer: &Printer) -> Result<Exi
         class: past.class.clone(),
         work: Arc::new(work),
     };
-    let (output, counts) = predict(options, source, output, (&form, arguments), past.class.is_none(), printer)?;
+    let (output, counts) =
+        predict(options, source, output, (&form, arguments), past.class.is_none(), printer)?;
     if counts.rows == 0 && past.rows == 0 {
         output.forget();
         let error = InputError::new(arguments.data.display().to_string(), "holds no row");

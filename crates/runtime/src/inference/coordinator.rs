@@ -346,13 +346,15 @@ impl<W: Work> Inference<W> {
         let Some(hand) = self.hands.get_mut(&number) else { return Ok(()) };
         let own = self.class.get_or_insert_with(|| class.clone());
         if *own != class {
-            let what = format!("this worker computes by `{class}`, and the rows before were computed by `{own}`");
+            let what =
+                format!("this worker computes by `{class}`, and the rows before were computed by `{own}`");
             if self.crew.joined(hand.worker) {
                 return Err(InferenceError::Workers(what));
             }
             let refused = Message::Failed { what, is_user: false };
             // Then it is gone.
-            let _ = send(&mut hand.stream.clone(), &refused).and_then(|()| hand.stream.shutdown(Shutdown::Both));
+            let _ =
+                send(&mut hand.stream.clone(), &refused).and_then(|()| hand.stream.shutdown(Shutdown::Both));
             return Ok(());
         }
         hand.grants = Some(grants);
@@ -379,7 +381,9 @@ impl<W: Work> Inference<W> {
             return Err(InferenceError::Workers(why));
         }
         if let Some(unit) = hopeless {
-            let what = format!("unit {unit} was lost with each of the workers that computed it, the last time: {why}");
+            let what = format!(
+                "unit {unit} was lost with each of the workers that computed it, the last time: {why}"
+            );
             return Err(InferenceError::Workers(what));
         }
         self.crew.lost(hand.worker, &why)?;
@@ -430,7 +434,9 @@ impl<W: Work> Inference<W> {
 ///
 /// Returns an error if no coordinator answers there.
 pub fn scale(run: &RunDir, workers: u32) -> Result<String, InferenceError> {
-    let gone = |why: String| InferenceError::Workers(format!("no inference goes on in {}: {why}", run.path.display()));
+    let gone = |why: String| {
+        InferenceError::Workers(format!("no inference goes on in {}: {why}", run.path.display()))
+    };
     let endpoint = run.endpoint().ok_or_else(|| gone("it says no address".into()))?;
     let address = endpoint.control.to_string();
     let stream = super::worker::connect(&address, &run.token()?, STEERS);

@@ -309,9 +309,8 @@ mod tests {
 
     fn message() -> impl Strategy<Value = Message> {
         let floats = || prop::collection::vec(-1e9f32..1e9, 0..20);
-        let examined = (any::<u32>(), any::<u32>(), -1e9..1e9).prop_map(|(target, predicted, loss)| {
-            Examined { loss, target, predicted }
-        });
+        let examined = (any::<u32>(), any::<u32>(), -1e9..1e9)
+            .prop_map(|(target, predicted, loss)| Examined { loss, target, predicted });
         prop_oneof![
             ("[a-zß{}]{0,20}", ".{0,20}").prop_map(|(job, description)| Message::Task { job, description }),
             floats().prop_map(Message::Weights),
@@ -323,11 +322,14 @@ mod tests {
                 .prop_map(|(number, start, end)| Message::Unit(number, Request::Examine(start..end))),
             Just(Message::End),
             ".{0,20}".prop_map(Message::Ready),
-            (any::<u64>(), floats()).prop_map(|(number, scores)| Message::Done(number, Answer::Scores(scores))),
-            (any::<u64>(), -1e9..1e9, prop::collection::vec(examined, 0..9)).prop_map(|(number, loss_sum, all)| {
-                let sums = Evaluation { loss_sum, correct: number / 2, predictions: number };
-                Message::Done(number, Answer::Examined(sums, all))
-            }),
+            (any::<u64>(), floats())
+                .prop_map(|(number, scores)| Message::Done(number, Answer::Scores(scores))),
+            (any::<u64>(), -1e9..1e9, prop::collection::vec(examined, 0..9)).prop_map(
+                |(number, loss_sum, all)| {
+                    let sums = Evaluation { loss_sum, correct: number / 2, predictions: number };
+                    Message::Done(number, Answer::Examined(sums, all))
+                }
+            ),
             (".{0,20}", any::<bool>()).prop_map(|(what, is_user)| Message::Failed { what, is_user }),
             any::<u32>().prop_map(Message::Scale),
             ".{0,20}".prop_map(Message::Told),

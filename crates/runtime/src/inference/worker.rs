@@ -242,7 +242,12 @@ mod tests {
             Err(WorkloadError::new("it only predicts"))
         }
 
-        fn predict(&mut self, _: Weights<'_>, inputs: Inputs<'_>, scores: &mut Vec<f32>) -> Result<(), WorkloadError> {
+        fn predict(
+            &mut self,
+            _: Weights<'_>,
+            inputs: Inputs<'_>,
+            scores: &mut Vec<f32>,
+        ) -> Result<(), WorkloadError> {
             let rows = inputs.values.chunks_exact(inputs.width);
             if rows.len() != BLOCK {
                 return Err(WorkloadError::new(format!("{} rows", rows.len())));

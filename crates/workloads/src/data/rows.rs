@@ -91,12 +91,9 @@ impl Form {
             form(Kind::Lines(Lines { width, ..lines(scale) }), data)
         };
         Ok(match (&job.model, &job.data) {
-            (Model::Python { .. }, _) => Form {
-                kind: Kind::Lines(lines(1.0)),
-                image: [1, 1, 1],
-                classes: 1,
-                names: Vec::new(),
-            },
+            (Model::Python { .. }, _) => {
+                Form { kind: Kind::Lines(lines(1.0)), image: [1, 1, 1], classes: 1, names: Vec::new() }
+            }
             (Model::Synthetic { .. } | Model::Custom { .. }, _) => {
                 return Err(InputError::new("model.kind", "only networks and scripts predict something"));
             }
@@ -116,7 +113,8 @@ impl Form {
     }
 
     fn csv(data: &Data, open: Open<'_>) -> Result<Form, InputError> {
-        let Data::Csv { path, header, separator, label, classes, scale, normalise, held_out, .. } = data else {
+        let Data::Csv { path, header, separator, label, classes, scale, normalise, held_out, .. } = data
+        else {
             return Err(InputError::new("data.kind", "is not csv"));
         };
         let name = path.display().to_string();
@@ -238,7 +236,9 @@ impl Form {
         let table = match (&self.kind, labels) {
             (Kind::Idx, Some(labels)) => super::idx_table(data, labels, open)?,
             (Kind::Idx, None) => {
-                return Err(InputError::new(&name, "images alone cannot be evaluated").hint("add --labels FILE"));
+                return Err(
+                    InputError::new(&name, "images alone cannot be evaluated").hint("add --labels FILE")
+                );
             }
             (_, Some(_)) => {
                 let error = InputError::new("--labels", "only images in IDX files have a file of labels");
@@ -272,7 +272,9 @@ impl Form {
                 self.classes,
                 self.classes - 1
             );
-            return Err(InputError::new(name, what).hint("leave such rows out, or train on data that have them"));
+            return Err(
+                InputError::new(name, what).hint("leave such rows out, or train on data that have them")
+            );
         }
         self.fitting(&name, table.image)?;
         Dataset::held_out(super::Table { classes: self.classes, ..table })
@@ -282,8 +284,10 @@ impl Form {
     fn fitting(&self, name: &str, image: [usize; 3]) -> Result<[usize; 3], InputError> {
         let [found, needed] = [image, self.image].map(|image| image.iter().product::<usize>());
         if found != needed {
-            let what = format!("its samples have {found} values beside a label, and the model takes {needed}");
-            return Err(InputError::new(name, what).hint("evaluate on data of the kind that the model was trained on"));
+            let what =
+                format!("its samples have {found} values beside a label, and the model takes {needed}");
+            return Err(InputError::new(name, what)
+                .hint("evaluate on data of the kind that the model was trained on"));
         }
         Ok(self.image)
     }
@@ -306,7 +310,8 @@ impl Lines {
             let mut column = 0;
             for (place, field) in record.iter().enumerate().filter(|(place, _)| Some(*place) != label) {
                 let at = || format!("{name}:{line}:{}", place + 1);
-                let text = std::str::from_utf8(field).map_err(|_| InputError::new(at(), "is not UTF-8 text"))?;
+                let text =
+                    std::str::from_utf8(field).map_err(|_| InputError::new(at(), "is not UTF-8 text"))?;
                 let value = csv::feature(text, self.scale).map_err(|what| {
                     let hint = if rows.first == 0 && count == 0 {
                         "add --header true if the first line names the columns"
@@ -323,7 +328,9 @@ impl Lines {
         if count != rows.count {
             let what = format!("{} lines from line {} on are {count} rows", rows.count, rows.line);
             let error = InputError::new(name, what);
-            return Err(error.hint("a quotation mark is not closed, or a line ends by a carriage return alone"));
+            return Err(
+                error.hint("a quotation mark is not closed, or a line ends by a carriage return alone")
+            );
         }
         Ok(width)
     }

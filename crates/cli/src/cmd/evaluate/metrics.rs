@@ -67,7 +67,8 @@ pub(super) fn metrics(sums: Evaluation, samples: u64, examined: &[Examined], nam
 
 /// The mean loss of each sample's predictions.
 fn sample_losses(examined: &[Examined], samples: u64) -> Vec<f64> {
-    let each = usize::try_from(samples).ok().and_then(|samples| examined.len().checked_div(samples)).unwrap_or(0);
+    let each =
+        usize::try_from(samples).ok().and_then(|samples| examined.len().checked_div(samples)).unwrap_or(0);
     let mean = |predictions: &[Examined]| predictions.iter().map(|one| one.loss).sum::<f64>() / each as f64;
     if each == 0 { Vec::new() } else { examined.chunks_exact(each).map(mean).collect() }
 }
@@ -101,7 +102,8 @@ fn confusion(examined: &[Examined], classes: usize) -> Vec<Vec<u64>> {
     }
     let mut matrix = vec![vec![0; classes]; classes];
     for Examined { target, predicted, .. } in examined {
-        if let Some(cell) = matrix.get_mut(*target as usize).and_then(|row| row.get_mut(*predicted as usize)) {
+        if let Some(cell) = matrix.get_mut(*target as usize).and_then(|row| row.get_mut(*predicted as usize))
+        {
             *cell += 1;
         }
     }
@@ -170,6 +172,9 @@ mod tests {
     #[test]
     fn sums_alone_have_no_interval_of_the_loss() {
         let found = metrics(Evaluation { loss_sum: 5.0, correct: 0, predictions: 0 }, 10, &[], &[]);
-        assert_eq!((found.loss, found.loss_interval, found.accuracy, found.perplexity), (0.5, None, None, None));
+        assert_eq!(
+            (found.loss, found.loss_interval, found.accuracy, found.perplexity),
+            (0.5, None, None, None)
+        );
     }
 }

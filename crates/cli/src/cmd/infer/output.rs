@@ -71,7 +71,11 @@ pub(super) struct Output {
 
 enum Place {
     /// Renamed at the end, unless it is in its place already.
-    File { file: File, path: PathBuf, in_place: bool },
+    File {
+        file: File,
+        path: PathBuf,
+        in_place: bool,
+    },
     Stdout,
 }
 
@@ -91,7 +95,8 @@ impl Output {
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                let error = InputError::new(path.display().to_string(), "another inference writes it right now");
+                let error =
+                    InputError::new(path.display().to_string(), "another inference writes it right now");
                 let hint = format!("`bellwether scale {place} --workers N` gives it more workers");
                 return Err(error.hint(hint).into());
             }
@@ -108,12 +113,16 @@ impl Output {
         if is_new {
             progress.set_len(0).map_err(at)?;
             line(&mut progress, &Line::Begun { format: FORMAT, identity: identity.clone() }).map_err(at)?;
-            past.class.iter().try_for_each(|class| line(&mut progress, &Line::Class(class.clone()))).map_err(at)?;
+            past.class
+                .iter()
+                .try_for_each(|class| line(&mut progress, &Line::Class(class.clone())))
+                .map_err(at)?;
         }
         let place = match is_stdout {
             true => Place::Stdout,
             false => {
-                let mut file = File::options().create(true).truncate(false).write(true).open(&written).map_err(at)?;
+                let mut file =
+                    File::options().create(true).truncate(false).write(true).open(&written).map_err(at)?;
                 file.set_len(bytes).and_then(|()| file.seek(SeekFrom::Start(bytes))).map_err(at)?;
                 Place::File { file, path: path.to_path_buf(), in_place: identity.follows }
             }
@@ -199,7 +208,8 @@ impl Output {
 fn beside(path: &Path) -> Result<PathBuf, Failure> {
     crate::files::check_folder(path)?;
     let place = path.display().to_string();
-    let mut name = path.file_name().ok_or_else(|| Failure::at(&place, "is not the name of a file"))?.to_os_string();
+    let mut name =
+        path.file_name().ok_or_else(|| Failure::at(&place, "is not the name of a file"))?.to_os_string();
     name.push(".infer");
     let folder = std::path::absolute(path.with_file_name(name)).map_err(|error| Failure::at(place, error))?;
     Ok(folder)
@@ -230,7 +240,8 @@ fn past(folder: &Path, written: &Path, identity: &Identity) -> Result<(Past, u64
             Line::Unit { rows, bytes: end, read, written } => {
                 let length = end.saturating_sub(bytes);
                 let mut hashed = hasher.clone();
-                let copied = file.as_mut().and_then(|file| io::copy(&mut file.take(length), &mut hashed).ok());
+                let copied =
+                    file.as_mut().and_then(|file| io::copy(&mut file.take(length), &mut hashed).ok());
                 if copied != Some(length) || hashed.finalize().to_hex()[..32] != written {
                     break;
                 }

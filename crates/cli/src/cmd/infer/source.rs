@@ -54,13 +54,15 @@ pub(super) struct Source {
 impl Source {
     /// Opens the file `data`, or standard input of `-`.
     pub(super) fn open(form: &Arc<Form>, data: &Path, follows: bool) -> Result<Source, InputError> {
-        let name = if data == Path::new("-") { "standard input".to_owned() } else { data.display().to_string() };
+        let name =
+            if data == Path::new("-") { "standard input".to_owned() } else { data.display().to_string() };
         if follows && !form.has_lines() {
             return Err(InputError::new("--follow", "only rows on lines can be followed")
                 .hint("leave it out: this model's samples stand in files of a fixed form"));
         }
         let fault = |error: io::Error| {
-            let hint = if error.kind() == io::ErrorKind::NotFound { "name a file that is there, or -" } else { "" };
+            let hint =
+                if error.kind() == io::ErrorKind::NotFound { "name a file that is there, or -" } else { "" };
             InputError::new(&name, format!("cannot be read: {error}")).hint(hint)
         };
         let reader: Box<dyn Read + Send> = if data == Path::new("-") {
@@ -79,12 +81,19 @@ impl Source {
     /// Passes over rows that are done; their digest must be this one.
     pub(super) fn pass_over(&mut self, rows: u64, digest: &str) -> Result<(), InputError> {
         let changed = |what: &str| {
-            InputError::new("--data", format!("{what}: the first {rows} rows were predicted from other content"))
-                .hint("remove the folder named after the output, to begin again")
+            InputError::new(
+                "--data",
+                format!("{what}: the first {rows} rows were predicted from other content"),
+            )
+            .hint("remove the folder named after the output, to begin again")
         };
         let mut left = rows;
         while left > 0 {
-            let unit = self.cutter.take_at_most(left).transpose()?.ok_or_else(|| changed("the input is shorter now"))?;
+            let unit = self
+                .cutter
+                .take_at_most(left)
+                .transpose()?
+                .ok_or_else(|| changed("the input is shorter now"))?;
             self.hasher.update(&unit.bytes);
             left -= unit.count as u64;
         }

@@ -74,7 +74,9 @@ impl Crew {
         if self.failures < FAILURES_MAX {
             return Ok(());
         }
-        let what = format!("{FAILURES_MAX} workers in a row could not begin; of the last one, worker {worker}: {why}");
+        let what = format!(
+            "{FAILURES_MAX} workers in a row could not begin; of the last one, worker {worker}: {why}"
+        );
         Err(InferenceError::Workers(what))
     }
 
