@@ -7,8 +7,8 @@
 //! # The same bits
 //!
 //! A row's scores depend on the model, the row and the kernel class alone. Kernels may add in another order in a batch
-//! of another size, so a row is always computed at the same place ([`BLOCK`] rows, its number modulo that) of a batch of
-//! the same size; places without a row hold zeros. So neither the number of workers, nor the cut into units, nor the
+//! of another size, so a row is always computed at the same place (its number modulo [`BLOCK`]) of a batch of that many
+//! rows; places without a row hold zeros. So neither the number of workers, nor the cut into units, nor the
 //! moment at which a row came changes a bit.
 //!
 //! # Parts

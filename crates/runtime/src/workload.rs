@@ -334,8 +334,8 @@ pub trait Workload {
     /// Same errors as [`gradient`](Workload::gradient).
     fn evaluate(&mut self, weights: Weights<'_>, batch: MicroBatch<'_>) -> Result<Evaluation, WorkloadError>;
 
-    /// As [`evaluate`](Workload::evaluate), and appends each prediction to `examined`, sample by sample. A workload that
-    /// knows only the sums appends nothing.
+    /// As [`evaluate`](Workload::evaluate), and appends each prediction to `examined`, sample by sample. A workload
+    /// that knows only the sums appends nothing.
     ///
     /// # Errors
     ///

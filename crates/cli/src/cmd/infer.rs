@@ -96,7 +96,9 @@ pub(crate) fn infer(arguments: &InferArguments, printer: &Printer) -> Result<Exi
     let weights = model.weights(&layout(&model, &purpose)?, printer)?;
     let mut hasher = blake3::Hasher::new();
     for values in [&weights.values.0, &weights.values.1] {
-        values.iter().for_each(|value| drop(hasher.update(&value.to_le_bytes())));
+        values.iter().for_each(|value| {
+            hasher.update(&value.to_le_bytes());
+        });
     }
     let identity = Identity {
         weights: hasher.finalize().to_hex()[..32].to_owned(),

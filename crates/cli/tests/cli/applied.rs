@@ -91,7 +91,7 @@ fn an_evaluation_has_the_bits_of_the_runs_own_for_any_workers() {
 #[test]
 fn predictions_are_the_same_bytes_whoever_computes_them_and_whoever_is_killed() {
     let (scene, _) = trained();
-    let table = digits(30);
+    let table = digits(60);
     scene.write("rows.csv", &table);
     let infer = |output: &str, more: &[&str]| {
         let words = ["infer", "job", "--data", "rows.csv", "-o", output, "--scores"];
@@ -106,7 +106,7 @@ fn predictions_are_the_same_bytes_whoever_computes_them_and_whoever_is_killed() 
     let told: Value = serde_json::from_str(&whole.stdout).expect("one value");
     assert_eq!((told["rows"].as_u64(), told["workers"].as_u64()), (Some(rows as u64), Some(1)));
     // Slow enough that there is something to kill; a third worker comes later.
-    let slow = ["--workers", "2", "--speed", "0.03"];
+    let slow = ["--workers", "2", "--speed", "0.015"];
     let first = infer("more.csv", &slow);
     let folder = scene.path("more.csv.infer");
     let reach = |count: usize| {
@@ -238,7 +238,7 @@ fn what_cannot_be_predicted_is_named() {
         .call(&["infer", "job", "--data", "none.csv", "-o", "out.csv"])
         .refused_with(&["none.csv", "cannot be read"]);
     scene
-        .call(&["infer", "jbo", "--data", "rows.csv", "-o", "out.csv"])
+        .call(&["infer", "job-2", "--data", "rows.csv", "-o", "out.csv"])
         .refused_with(&["did you mean `job-1`?"]);
     scene.write("other.csv", digits(1).replacen(",4\n", ",10\n", 1));
     let unknown = scene.call(&["evaluate", "job", "--data", "other.csv"]);

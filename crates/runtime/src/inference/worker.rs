@@ -142,7 +142,7 @@ fn answer(
     }
 }
 
-/// Appends the scores of rows, of which the first is row `first` of all: each at its place in a batch of [`BLOCK`] rows.
+/// Appends the scores of rows, of which the first is row `first` of all: each at its place in a batch of [`BLOCK`].
 ///
 /// # Errors
 ///

@@ -82,8 +82,8 @@ pub struct Cutter {
 }
 
 impl Cutter {
-    /// Cuts what `reader` gives, a file called `name`, into units of `unit` rows. With `follows` a unit ends early where
-    /// the next row is not there yet, and files are not expanded.
+    /// Cuts what `reader` gives, a file called `name`, into units of `unit` rows. With `follows` a unit ends early
+    /// where the next row is not there yet, and files are not expanded.
     ///
     /// # Errors
     ///
@@ -385,7 +385,8 @@ mod tests {
         fn the_cut_changes_nothing(
             rows in prop::collection::vec((-1000i32..1000, -9f32..9.0, "[\n\r ]{0,2}"), 1..60), unit in 1usize..20,
         ) {
-            let text: String = rows.iter().map(|(x, y, gap)| format!("{x},{y},\"7\"\n{}\n", gap.replace('\r', ""))).collect();
+            let line = |(x, y, gap): &(i32, f32, String)| format!("{x},{y},\"7\"\n{}\n", gap.replace('\r', ""));
+            let text: String = rows.iter().map(line).collect();
             let form = form("kind = \"csv\"\npath = \"f\"\n", b"1,2,3,0\n4,5,6,1\n7,8,9,1\n1,1,1,0\n1,2,1,0\n");
             let (values, counts) = cut(&form, text.as_bytes(), unit).expect("they are rows");
             let expected: Vec<f32> = rows.iter().flat_map(|(x, y, _)| [*x as f32, *y, 7.0]).collect();
