@@ -11,6 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bellwether import _errors
 from bellwether._declare import Declaration
 from bellwether._native import Worker, forget_connections, hold_connections, release_connections
@@ -55,6 +58,10 @@ class Evaluate:
     fresh: bool
 
 
+Predict = Callable[[NDArray[np.float32], bool], NDArray[np.float32]]
+"""``(values, fresh) -> scores``: a row of numbers for each sample; `fresh` as in requests."""
+
+
 class Rule(Protocol):
     """An update rule of the user's own, applied to the piece that stands in its buffers."""
 
@@ -70,6 +77,7 @@ class Session:
         self._process = os.getpid()
         self._rule: Rule | None = None
         self._assigned: Callable[[int, range], None] | None = None
+        self._predict: Predict | None = None
         self._open: Gradient | Evaluate | None = None
         self._has_declared = self._is_told = False
         try:
@@ -97,6 +105,7 @@ class Session:
         rule: Rule | None,
         assigned: Callable[[int, range], None] | None,
         keeps_sums: bool,
+        predict: Predict | None,
     ) -> None:
         """Says what is trained, and with what; see `join`."""
         try:
@@ -104,7 +113,7 @@ class Session:
         except RuntimeError as error:
             print(f"error: {error}", file=sys.stderr)
             raise SystemExit(1) from None
-        self._rule, self._assigned = rule, assigned
+        self._rule, self._assigned, self._predict = rule, assigned, predict
         self._has_declared = True
 
     def next(self) -> Gradient | Evaluate:
@@ -123,6 +132,8 @@ class Session:
                 return self._open
             if kind == "update":
                 self._update(*rest)
+            elif kind == "predict":
+                self._answer_prediction(*rest)
             elif kind == "assigned" and self._assigned is not None:
                 step, first, end = rest
                 self._assigned(step, range(first, end))
@@ -162,6 +173,22 @@ class Session:
         except Exception as error:  # noqa: BLE001 (a rule is user code)
             self._fail(_errors.describe(error), user=True)
         self._worker.updated()
+
+    def _answer_prediction(self, values: bytes, width: int, fresh: bool) -> None:
+        try:
+            if self._predict is None:
+                raise _errors.refuse(
+                    "this script's model cannot be applied to rows", "train it by bellwether.torch to use `infer`"
+                )
+            rows = np.frombuffer(values, np.float32).reshape(-1, width)
+            scores = np.ascontiguousarray(self._predict(rows, fresh), np.float32)
+            if len(scores) != len(rows):
+                raise _errors.refuse(
+                    f"the model gives {len(scores)} outputs for {len(rows)} rows", "let it give one for each row"
+                )
+        except Exception as error:  # noqa: BLE001 (a model is user code)
+            self._fail(_errors.describe(error), user=True)
+        self._worker.scores(scores.reshape(-1))
 
     def _died(self, error: BaseException) -> int | None:
         """An error ends this process: if it keeps the run from what it waits for, the run is told why."""
@@ -254,6 +281,7 @@ def join(
     rule: Rule | None = None,
     assigned: Callable[[int, range], None] | None = None,
     keeps_sums: bool = False,
+    predict: Predict | None = None,
 ) -> Session:
     """Says what this worker trains, and with what; from then on the run asks.
 
@@ -261,6 +289,7 @@ def join(
     `piece`: parameters, gradient and slots of `PIECE` values each, for `rule`.
     `assigned`: told the step and the virtual nodes from which on data may be loaded ahead.
     `keeps_sums`: whether requests may ask to add gradients here.
+    `predict`: applies the model to rows of numbers.
     """
     session = begin()
     if session is None:
@@ -268,7 +297,7 @@ def join(
             "this process was started by a worker, and is none itself",
             'let it not come here: guard the script by `if __name__ == "__main__":`',
         )
-    session.declare(declaration, framework, buffers, piece, rule, assigned, keeps_sums)
+    session.declare(declaration, framework, buffers, piece, rule, assigned, keeps_sums, predict)
     return session
 
 

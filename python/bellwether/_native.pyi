@@ -50,6 +50,9 @@ class Worker:
     def evaluation(self, loss_sum: float, correct: int, predictions: int) -> None:
         """Answers a request for an evaluation."""
 
+    def scores(self, scores: Any) -> None:
+        """Answers a request for a prediction: a buffer of float32, the same number of values for each sample."""
+
     def updated(self) -> None:
         """Answers a request for an update."""
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
+from bellwether import _errors
 from bellwether._native import SampleOrder
 from bellwether.data import MapStyle, mix
 
@@ -47,6 +48,18 @@ class Loading:
             seed_all(mix(seed, place))
             loaded.append(self.data[sample])
         return self.collate(loaded)
+
+
+def first_part(data: MapStyle) -> torch.Tensor:
+    """What a model is given of the first sample: the sample, or its first part."""
+    sample = data[0]
+    part = sample[0] if isinstance(sample, (tuple, list)) else sample
+    if not isinstance(part, (torch.Tensor, np.ndarray)):
+        raise _errors.refuse(
+            f"a sample of the model is a {type(part).__name__}, which rows of numbers cannot stand for",
+            "write predict=… in bellwether.torch.Run, which is given the rows",
+        )
+    return torch.as_tensor(part)
 
 
 class _Keyed(Dataset[Any]):

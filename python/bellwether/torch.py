@@ -25,6 +25,8 @@ try:
 except ModuleNotFoundError as error:
     raise _errors.missing(error, "'bellwether[torch]'") from None
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -36,7 +38,7 @@ from bellwether._lead import Checkpoint, Lead, Listeners
 from bellwether._loop import Evaluate, Gradient, Session, builds, join
 from bellwether._native import SampleOrder
 from bellwether._role import Role, is_lead, role
-from bellwether._torch_data import Feed, Loading, seed_all
+from bellwether._torch_data import Feed, Loading, first_part, seed_all
 from bellwether._torch_model import Vectors, be_deterministic, check, guard, kernel_class
 from bellwether._torch_rules import AVERAGE, OwnRule, Table, restore, tabulate, translated
 from bellwether._torch_trace import Recorder
@@ -45,6 +47,9 @@ __all__ = ["BellwetherError", "Run", "is_lead", "load", "train"]
 
 Metrics = Callable[[nn.Module, Any], tuple[int, int]]
 """``(model, batch) -> (right predictions, predictions)``."""
+
+Predict = Callable[[nn.Module, Tensor], Tensor]
+"""``(model, rows) -> scores``, where `rows` are float32 of shape (rows, numbers); a row of scores for each."""
 
 
 class Run:
@@ -74,6 +79,7 @@ class Run:
         state: Iterable[str] = (),
         loader_options: dict[str, Any] | None = None,
         order_block: int | None = None,
+        predict: Predict | None = None,
     ) -> None:
         """What is trained, and how a step is cut.
 
@@ -89,6 +95,8 @@ class Run:
         `loader_options`: of the `DataLoader` where `num_workers` > 0.
         `order_block`: samples that lie next to each other, such as those of a shard, and are visited together: blocks are
         permuted, and the samples inside of each; decides bits.
+        `predict`: what `bellwether infer` computes of rows; without it ``model(rows)``, where each row has the shape of a
+        sample's first part.
 
         Raises BellwetherError, which names the line and what to write, for what cannot be trained so.
         """
@@ -123,6 +131,7 @@ class Run:
         self._threads, self._seed = threads, seed
         self._name, self._workers, self._by = name, workers, schedule_by
         self._order_block = order_block
+        self._predict = predict
         self._batches: _Batches | None = None
         self._rule: OwnRule | None = None
         self._lead: Lead | None = None
@@ -259,9 +268,33 @@ class Run:
             rule,
             feed.assign,
             self._vectors.keeps_sums,
+            self._scores,
         )
         self._batches = _Batches(self, session, feed, self._device)
         return self._batches
+
+    def _scores(self, values: NDArray[np.float32], fresh: bool) -> NDArray[np.float32]:
+        """In a worker: the model's scores of rows, in inference mode."""
+        self._vectors.begin(fresh, 0)
+        modes = [(module, module.training) for module in self._model.modules()]
+        seed_all(0)
+        self._model.eval()
+        rows = torch.from_numpy(values.copy())
+        with torch.no_grad():
+            if self._predict is not None:
+                scores = self._predict(self._model, rows.to(self._device))
+            else:
+                like = first_part(self._loading.data)
+                if rows.shape[1] != like.numel():
+                    raise _errors.refuse(
+                        f"a row has {rows.shape[1]} numbers, and a sample of the model has {like.numel()}",
+                        "leave the column of the labels out, or write predict=… in bellwether.torch.Run",
+                    )
+                rows = rows.reshape(len(rows), *like.shape).to(self._device, like.dtype)
+                scores = self._model(rows)
+        for module, mode in modes:
+            module.training = mode
+        return scores.detach().to(torch.float32).cpu().reshape(len(scores), -1).numpy()
 
     def _kernel_class(self) -> str:
         data, fixed = _data.digest(self._loading.data, seed_all), self._vectors.fixed_digest()

@@ -26,6 +26,7 @@ mod failure;
 mod field_study;
 mod folder;
 mod hang;
+mod inference;
 mod jobs;
 mod members;
 mod memory;
@@ -79,6 +80,8 @@ enum What {
     Memory(memory::MemoryArguments),
     /// Training on servers that vanish as a law says, beside what that law lets expect
     Revocations(revocations::RevocationsArguments),
+    /// Rows per second of a trained model, beside a plain loop; the same bytes when workers are killed
+    Inference(inference::InferenceArguments),
     /// Where autoscaling settles on a device that gains nothing beyond some workers, and what finding it costs
     Autoscale(autoscale::AutoscaleArguments),
     /// Time from the moment at which a worker turns slow until another has taken its place
@@ -166,6 +169,7 @@ fn bench(what: What, printer: &Printer) -> Result<(), Failure> {
         What::Asynchronous(arguments) => (asynchronous::measure(&arguments, printer)?, arguments.output),
         What::Autoscale(arguments) => (autoscale::measure(&arguments, printer)?, arguments.output),
         What::Hang(arguments) => (hang::measure(&arguments, printer)?, arguments.output),
+        What::Inference(arguments) => (inference::measure(&arguments, printer)?, arguments.output),
         What::Straggler(arguments) => (straggler::measure(&arguments, printer)?, arguments.output),
         What::Parameters(arguments) => (parameters::measure(&arguments, printer)?, arguments.output),
         What::Sync(arguments) => (sync::measure(&arguments, printer)?, arguments.output),

@@ -14,9 +14,11 @@ mod client;
 mod completions;
 mod describe;
 mod doctor;
+mod evaluate;
 mod export;
 mod federate;
 mod fit;
+mod infer;
 mod init;
 mod nas;
 mod place;
@@ -128,6 +130,10 @@ enum Verb {
     Schema(schema::SchemaArguments),
     /// Write learning curves or weights for other programs: CSV, TensorBoard, safetensors
     Export(export::ExportArguments),
+    /// Measure a trained model on held-out samples: loss, accuracy and classes, with intervals
+    Evaluate(evaluate::EvaluateArguments),
+    /// Apply a trained model to rows, by workers that may come and go
+    Infer(infer::InferArguments),
     /// Write a job file to begin with, for the digits or for a CSV file of your own
     Init(init::InitArguments),
     /// Find out whether this machine can train, and what to do where it cannot
@@ -178,6 +184,8 @@ pub(crate) fn dispatch(arguments: Arguments, printer: &Printer) -> Result<ExitCo
         Verb::Audit(arguments) => audit::audit(&arguments, printer),
         Verb::Schema(arguments) => schema::schema(&arguments, printer),
         Verb::Export(arguments) => export::export(&arguments, printer),
+        Verb::Evaluate(arguments) => evaluate::evaluate(&arguments, printer),
+        Verb::Infer(arguments) => infer::infer(&arguments, printer),
         Verb::Init(arguments) => init::init(&arguments, printer),
         Verb::Doctor(arguments) => doctor::doctor(&arguments, printer),
         Verb::Completions(arguments) => {

@@ -1,5 +1,6 @@
 //! The `bellwether` command: from words to a verb, from its result to an exit code.
 
+mod applied;
 mod by_hand;
 mod cmd;
 mod colour;

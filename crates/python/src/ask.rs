@@ -19,6 +19,8 @@ pub(crate) enum Question {
     Gradient { step: u64, node: u32, samples: Vec<u64>, seed: u64, fresh: bool, sum: Option<Sum> },
     /// The losses of these held-out samples.
     Evaluate { samples: Vec<u64>, fresh: bool },
+    /// The scores of samples without targets, each `width` numbers.
+    Predict { values: Vec<f32>, width: usize, fresh: bool },
     /// The update of `length` parameters from `start` on.
     Update { step: u64, start: usize, length: usize },
     /// These virtual nodes are this worker's from `step` on. No answer.
@@ -45,6 +47,8 @@ pub(crate) enum Answer {
     Loss { sum: f64, weight: f64, data_wait_s: f64 },
     /// To [`Question::Evaluate`].
     Evaluation { loss_sum: f64, correct: u64, predictions: u64 },
+    /// To [`Question::Predict`]: the same number for each sample.
+    Scores(Vec<f32>),
     /// To [`Question::Update`].
     Updated,
     /// It cannot be computed; `user` if the user's code is to blame.

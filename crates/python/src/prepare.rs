@@ -51,8 +51,13 @@ pub(crate) struct Waiting<M> {
 }
 
 impl<M: Memory + 'static> Waiting<M> {
-    /// Waits until the script has said what it trains, and makes the workload of it.
-    pub(crate) fn workload(self, job: &Job, stages: &Stages<'_>) -> Result<Box<dyn Workload>, WorkloadError> {
+    /// Waits until the script has said what it trains, and makes the workload of it. An inference has no stages: it
+    /// waits for as long as its coordinator does.
+    pub(crate) fn workload(
+        self,
+        job: &Job,
+        stages: Option<&Stages<'_>>,
+    ) -> Result<Box<dyn Workload>, WorkloadError> {
         let own = job.stage_allowance();
         let mut stage = Stage::begin(stages, Activity::Importing, own.unwrap_or(IMPORTING));
         (self.entered)();
@@ -74,7 +79,7 @@ impl<M: Memory + 'static> Waiting<M> {
                     return Err(WorkloadError::new("the Python program is at its end"));
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    if let Some((_, why)) = stages.farewell() {
+                    if let Some((_, why)) = stages.and_then(Stages::farewell) {
                         return Err(WorkloadError::new(why));
                     }
                     stage.check(self.place)?;
@@ -92,8 +97,10 @@ struct Stage {
 }
 
 impl Stage {
-    fn begin(stages: &Stages<'_>, activity: Activity, allowance: Duration) -> Stage {
-        stages.begin(activity, allowance.saturating_add(MARGIN));
+    fn begin(stages: Option<&Stages<'_>>, activity: Activity, allowance: Duration) -> Stage {
+        if let Some(stages) = stages {
+            stages.begin(activity, allowance.saturating_add(MARGIN));
+        }
         Stage { activity, since: Instant::now(), allowance }
     }
 

@@ -9,11 +9,14 @@ use std::time::Duration;
 
 use bellwether_core::InputError;
 use bellwether_core::job::Job;
+use bellwether_runtime::inference;
 use bellwether_runtime::notice::{Listening, Source};
 use bellwether_runtime::run_dir::{CoordinatorAddress, read_token};
 use bellwether_runtime::worker::{self, Leash, leash, leave_on_signals};
+use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 use rustix::process::{Signal, getpid, kill_process};
 use serde::Deserialize;
 
@@ -45,6 +48,9 @@ struct Options {
     /// As `--notices` of the command names them.
     notices: Vec<String>,
     notice_interval_s: f64,
+    /// Whether it joins an inference.
+    #[serde(default)]
+    infer: bool,
 }
 
 /// A worker of a run, on a thread of this process, which asks the thread that calls `next`.
@@ -76,7 +82,7 @@ impl Worker {
     /// Joins the run; returns when the run has let this worker in.
     #[new]
     fn new(py: Python<'_>, options: &str) -> PyResult<Worker> {
-        let (mut options, _) = read_options(options)?;
+        let (mut options, infers) = read_options(options)?;
         let (leash, leashed) = leash();
         options.leashed = Some(leashed);
         let (asker, answerer) = rendezvous();
@@ -91,7 +97,7 @@ impl Worker {
         });
         let waiting = Waiting { entered, news: heard, asker, place: users_place };
         let terminate_is_notice = options.notices.sources.contains(&Source::Sigterm);
-        let thread = start(options, waiting, Arc::clone(&script))?;
+        let thread = start((options, infers), waiting, Arc::clone(&script))?;
         let worker = Worker {
             answerer: Mutex::new(answerer),
             news,
@@ -172,6 +178,10 @@ impl Worker {
             Question::Evaluate { samples, fresh } => {
                 ("evaluate", samples, fresh).into_pyobject(py)?.into_any()
             }
+            Question::Predict { values, width, fresh } => {
+                let values = PyBytes::new(py, bytemuck::cast_slice(&values));
+                ("predict", values, width, fresh).into_pyobject(py)?.into_any()
+            }
             Question::Update { step, start, length } => {
                 ("update", step, start, length).into_pyobject(py)?.into_any()
             }
@@ -195,6 +205,13 @@ impl Worker {
     /// Answers a request for an evaluation.
     fn evaluation(&self, loss_sum: f64, correct: u64, predictions: u64) -> PyResult<()> {
         self.answer(Answer::Evaluation { loss_sum, correct, predictions })
+    }
+
+    /// Answers a request for a prediction: a buffer of float32, the same number of values for each sample.
+    fn scores(&self, py: Python<'_>, scores: &Bound<'_, PyAny>) -> PyResult<()> {
+        let wrong = |error: PyErr| PyValueError::new_err(format!("scores: no buffer of float32: {error}"));
+        let scores = PyBuffer::<f32>::get(scores).map_err(wrong)?.to_vec(py)?;
+        self.answer(Answer::Scores(scores))
     }
 
     /// Answers a request for an update.
@@ -244,7 +261,8 @@ fn invalid(error: InputError) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
 
-fn read_options(text: &str) -> PyResult<(worker::Options, PathBuf)> {
+/// What a worker is told, and whether it joins an inference.
+fn read_options(text: &str) -> PyResult<(worker::Options, bool)> {
     let options: Options = serde_json::from_str(text)
         .map_err(|error| PyValueError::new_err(format!("BELLWETHER_WORKER: {error}")))?;
     let wrong = |what: String| PyValueError::new_err(what);
@@ -270,19 +288,25 @@ fn read_options(text: &str) -> PyResult<(worker::Options, PathBuf)> {
         notices: Listening { sources, interval, ..Listening::default() },
         leashed: None,
     };
-    Ok((worker, options.token_file))
+    Ok((worker, options.infer))
 }
 
 /// Starts the runtime's thread, which says at its end how it ended.
 fn start(
-    options: worker::Options,
+    (options, infers): (worker::Options, bool),
     waiting: Waiting<Buffers>,
     script: Arc<Mutex<Script>>,
 ) -> PyResult<JoinHandle<()>> {
     let ending = waiting.asker.ending();
     let work = move || {
-        let result =
-            worker::run(options, |job: &Job, stages: &worker::Stages<'_>| waiting.workload(job, stages));
+        let result = if infers {
+            let (coordinator, token) = (options.coordinator.now(), options.token);
+            let options = inference::worker::Options { coordinator, token, worker: options.worker };
+            inference::worker::run(&options, |job: &Job, _: &str| waiting.workload(job, None))
+        } else {
+            let build = |job: &Job, stages: &worker::Stages<'_>| waiting.workload(job, Some(stages));
+            worker::run(options, build)
+        };
         let result = result.map_err(|error| error.to_string());
         // The main thread may be gone with its process.
         let _ = ending.say(result.clone());

@@ -5,7 +5,7 @@ use std::ops::Range;
 use bellwether_core::job::Job;
 use bellwether_runtime::order::{SampleOrder, micro_batch_seed};
 use bellwether_runtime::workload::{
-    Evaluation, Layout, Leaf, LeafResult, Loss, MicroBatch, Weights, Workload, WorkloadError,
+    Evaluation, Inputs, Layout, Leaf, LeafResult, Loss, MicroBatch, Weights, Workload, WorkloadError,
 };
 
 use crate::ask::{Answer, Asker, Failure, Question, Sum};
@@ -285,6 +285,23 @@ impl<M: Memory> Workload for PythonWorkload<M> {
                 Ok(Evaluation { loss_sum, correct, predictions })
             }
             _ => Err(broken("an evaluation was answered by something else".into())),
+        }
+    }
+
+    fn predict(
+        &mut self,
+        weights: Weights<'_>,
+        inputs: Inputs<'_>,
+        scores: &mut Vec<f32>,
+    ) -> Result<(), WorkloadError> {
+        let fresh = self.bring(weights)?;
+        let question = Question::Predict { values: inputs.values.to_vec(), width: inputs.width, fresh };
+        match self.asker.ask(question).map_err(failed)? {
+            Answer::Scores(found) => {
+                scores.extend(found);
+                Ok(())
+            }
+            _ => Err(broken("a prediction was answered by something else".into())),
         }
     }
 

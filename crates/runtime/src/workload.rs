@@ -105,6 +105,26 @@ pub struct Evaluation {
     pub predictions: u64,
 }
 
+/// One prediction on a held-out sample (or on a position of a text) beside what is right.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Examined {
+    /// Loss of this prediction alone.
+    pub loss: f64,
+    /// The class that is right.
+    pub target: u32,
+    /// The class with the largest score.
+    pub predicted: u32,
+}
+
+/// Samples without targets that a model is applied to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Inputs<'a> {
+    /// The samples one after another, each `width` numbers; the bytes of a text are numbers, too.
+    pub values: &'a [f32],
+    /// Numbers of one sample; positive.
+    pub width: usize,
+}
+
 /// A workload could not compute; the worker that holds it leaves the job with this message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkloadError {
@@ -313,6 +333,38 @@ pub trait Workload {
     ///
     /// Same errors as [`gradient`](Workload::gradient).
     fn evaluate(&mut self, weights: Weights<'_>, batch: MicroBatch<'_>) -> Result<Evaluation, WorkloadError>;
+
+    /// As [`evaluate`](Workload::evaluate), and appends each prediction to `examined`, sample by sample. A workload
+    /// that knows only the sums appends nothing.
+    ///
+    /// # Errors
+    ///
+    /// Same errors as [`gradient`](Workload::gradient).
+    fn examine(
+        &mut self,
+        weights: Weights<'_>,
+        batch: MicroBatch<'_>,
+        examined: &mut Vec<Examined>,
+    ) -> Result<Evaluation, WorkloadError> {
+        let _ = examined;
+        self.evaluate(weights, batch)
+    }
+
+    /// Applies the model in inference mode and appends its scores before the softmax, as many for each sample; of a
+    /// text those of the byte that follows it.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the workload cannot predict, or not from samples of this width.
+    fn predict(
+        &mut self,
+        weights: Weights<'_>,
+        inputs: Inputs<'_>,
+        scores: &mut Vec<f32>,
+    ) -> Result<(), WorkloadError> {
+        let _ = (weights, inputs, scores);
+        Err(WorkloadError::of_user("the workload cannot predict"))
+    }
 
     /// All that decides bits beyond the job file: back-end, version, instruction set, threads, and a
     /// digest of the data. Workers of one job must agree on it.

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bellwether_core::InputError;
-use bellwether_core::job::{CheckpointUrl, Job};
+use bellwether_core::job::{CheckpointUrl, Job, Model};
 use bellwether_runtime::checkpoint::{CheckpointError, Store};
 use bellwether_runtime::optimizer::Optimizer;
 use bellwether_runtime::run_dir::RunDir;
@@ -46,6 +46,8 @@ struct Plain {
     tied: BTreeMap<String, String>,
     counters: Vec<String>,
     fixed: Option<Vec<u8>>,
+    /// Further entries of the metadata.
+    manifest: BTreeMap<String, String>,
 }
 
 /// The newest weights of a run. `layout` says the tensors of a job that no script trains.
@@ -62,14 +64,68 @@ pub fn export(
         Ok(bytes) => read(bytes).map_err(|what| InputError::new(place(&run.path.join(FILE)), what))?,
         Err(_) => Plain { layout: layout(&job)?, ..Plain::default() },
     };
-    let optimizer = Optimizer::new(&job, 0);
-    let (state, skipped) = newest(run, &job, &plain.layout, &optimizer.slots())
-        .map_err(|error| InputError::new(&run.name, error))?
-        .ok_or_else(|| InputError::new(&run.name, "there is no checkpoint yet"))?;
-    let values = (&state.parameters[..], &state.model_state[..]);
-    let bytes = file(&plain, values, state.step).map_err(|what| InputError::new(&run.name, what))?;
+    let Weights { values: (parameters, state), step, skipped } = weights(run, &job, &plain.layout)?;
+    let built_in = matches!(
+        job.model,
+        Model::Mlp { .. } | Model::Convnet { .. } | Model::Resnet { .. } | Model::Transformer { .. }
+    );
+    let (plain, parameters) = match built_in {
+        true => for_pytorch(&job, plain, &parameters),
+        false => (plain, parameters),
+    };
+    let bytes = file(&plain, (&parameters, &state), step).map_err(|what| InputError::new(&run.name, what))?;
+    Ok(Exported { bytes, step, skipped })
+}
+
+/// The trained weights of a run, or of a checkpoint.
+#[derive(Debug, Clone)]
+pub struct Weights {
+    /// Parameters and state in layout order.
+    pub values: (Vec<f32>, Vec<f32>),
+    /// Steps behind them.
+    pub step: u64,
+    /// Why newer checkpoints could not be used.
+    pub skipped: Vec<String>,
+}
+
+/// The newest weights of a run, whose job has this layout.
+///
+/// # Errors
+///
+/// A run without a checkpoint that can be used.
+pub fn weights(run: &RunDir, job: &Job, layout: &Layout) -> Result<Weights, InputError> {
+    let optimizer = Optimizer::new(job, 0);
+    let found = newest(run, job, layout, &optimizer.slots());
+    let (state, skipped) = found.map_err(|error| InputError::new(&run.name, error))?.ok_or_else(|| {
+        let error = InputError::new(&run.name, "there is no checkpoint yet");
+        error.hint("a run writes one when it ends, when it is stopped, and as [checkpoint] says")
+    })?;
     let skipped = skipped.iter().map(ToString::to_string).collect();
-    Ok(Exported { bytes, step: state.step, skipped })
+    Ok(Weights { values: (state.parameters, state.model_state), step: state.step, skipped })
+}
+
+/// The weights in the file of a checkpoint, of a job with this layout.
+///
+/// # Errors
+///
+/// A file that cannot be read, is damaged, or is of another job.
+pub fn weights_in(file: &Path, job: &Job, layout: &Layout) -> Result<Weights, InputError> {
+    let wrong = |what: String| InputError::new(place(file), what);
+    let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let step = name.strip_prefix("step-").and_then(|name| name.strip_suffix(".safetensors")?.parse().ok());
+    let step: u64 = step.ok_or_else(|| {
+        wrong("is not called as checkpoints are, step-NUMBER.safetensors".into())
+            .hint("a run's folder has them in checkpoints/")
+    })?;
+    let folder = file.parent().unwrap_or(Path::new(".")).to_path_buf();
+    let (store, optimizer) = (Store::new(folder, 1, &job.identity()), Optimizer::new(job, 0));
+    let state = store.read(step, layout, &optimizer.slots()).map_err(|error| match error {
+        CheckpointError::OtherJob { .. } => {
+            wrong(error.to_string()).hint("name the job file of the run that wrote it with --job JOB.toml")
+        }
+        other => wrong(other.to_string()),
+    })?;
+    Ok(Weights { values: (state.parameters, state.model_state), step, skipped: Vec::new() })
 }
 
 pub(crate) type Newest = Option<(TrainingState, Vec<CheckpointError>)>;
@@ -125,7 +181,49 @@ fn read(bytes: Vec<u8>) -> Result<Plain, String> {
         tied: json(&metadata, "tied")?,
         counters: json(&metadata, "counters")?,
         fixed: Some(bytes),
+        manifest: BTreeMap::new(),
     })
+}
+
+/// Tensors of a built-in network as PyTorch has them: the weight of a fully connected layer has its outputs first, and
+/// names are those of `nn.Linear`, `nn.Conv2d`, `nn.BatchNorm2d`, `nn.LayerNorm` and `nn.Embedding`. The metadata say
+/// what the network is.
+fn for_pytorch(job: &Job, plain: Plain, parameters: &[f32]) -> (Plain, Vec<f32>) {
+    let mut values = Vec::with_capacity(parameters.len());
+    let mut rest = parameters;
+    let mut renamed = Vec::new();
+    for tensor in &plain.layout.parameters {
+        let (head, tail) = rest.split_at(tensor.len());
+        rest = tail;
+        match tensor.shape[..] {
+            [inputs, outputs] if tensor.name.ends_with(".weight") => {
+                values.extend((0..outputs).flat_map(|o| (0..inputs).map(move |i| head[i * outputs + o])));
+                renamed.push(Tensor { name: tensor.name.clone(), shape: vec![outputs, inputs] });
+            }
+            _ => {
+                values.extend_from_slice(head);
+                renamed.push(Tensor { name: name_in_pytorch(&tensor.name), shape: tensor.shape.clone() });
+            }
+        }
+    }
+    let state = plain.layout.state.iter();
+    let state =
+        state.map(|tensor| Tensor { name: name_in_pytorch(&tensor.name), shape: tensor.shape.clone() });
+    let state: Vec<Tensor> = state.collect();
+    let counters = state.iter().filter_map(|tensor| tensor.name.strip_suffix("running_mean"));
+    let counters = counters.map(|norm| format!("{norm}num_batches_tracked")).collect();
+    let model = serde_json::to_string(&job.model).unwrap_or_default();
+    let manifest = BTreeMap::from([("model".to_owned(), model), ("job".to_owned(), job.name.clone())]);
+    let layout = Layout { parameters: renamed, state };
+    (Plain { layout, counters, manifest, format: Some("pt".into()), ..plain }, values)
+}
+
+fn name_in_pytorch(name: &str) -> String {
+    let other = [(".scale", ".weight"), (".shift", ".bias"), (".running_variance", ".running_var")];
+    let renamed =
+        other.iter().find_map(|(ours, theirs)| Some(format!("{}{theirs}", name.strip_suffix(ours)?)));
+    let embedding = name.starts_with("embedding.").then(|| format!("{name}.weight"));
+    renamed.or(embedding).unwrap_or_else(|| name.to_owned())
 }
 
 type Rows = Vec<(String, Vec<usize>)>;
@@ -164,7 +262,8 @@ fn file(plain: &Plain, (parameters, state): (&[f32], &[f32]), step: u64) -> Resu
         views.insert(name, TensorView::new(Dtype::I64, Vec::new(), &count).map_err(fault)?);
     }
     views.extend(fixed.iter().flat_map(SafeTensors::iter));
-    let metadata = plain.format.iter().map(|format| ("format".to_owned(), format.clone())).collect();
+    let format = plain.format.iter().map(|format| ("format".to_owned(), format.clone()));
+    let metadata = format.chain(plain.manifest.clone()).collect();
     serialize(views, Some(metadata)).map_err(fault)
 }
 
@@ -181,6 +280,38 @@ mod tests {
     use super::*;
 
     #[test]
+    fn built_in_networks_are_laid_out_as_pytorch_has_them() {
+        let tensor = |name: &str, shape: &[usize]| Tensor { name: name.into(), shape: shape.into() };
+        let parameters = vec![
+            tensor("embedding.token", &[2, 1]),
+            tensor("norm.scale", &[1]),
+            tensor("norm.shift", &[1]),
+            tensor("output.weight", &[2, 3]),
+            tensor("output.bias", &[3]),
+        ];
+        let state = vec![tensor("norm.running_mean", &[1]), tensor("norm.running_variance", &[1])];
+        let text = "name = \"job\"\nsteps = 1\n[batch]\nsize = 4\nvirtual_nodes = 2\n[model]\nkind = \"mlp\"\n\
+                    hidden = [4]\n[data]\nkind = \"digits\"\n[optimizer]\nkind = \"sgd\"\nlearning_rate = 0.1\n";
+        let job = bellwether_core::parse::job(text, "job.toml", &[]).expect("a job");
+        let plain = Plain { layout: Layout { parameters, state }, ..Plain::default() };
+        let values: Vec<f32> = (0..13_u8).map(f32::from).collect();
+        let (plain, values) = for_pytorch(&job, plain, &values);
+        assert_eq!(values[4..10], [4.0, 7.0, 5.0, 8.0, 6.0, 9.0]);
+        assert_eq!((&values[..4], &values[10..]), (&[0.0, 1.0, 2.0, 3.0][..], &[10.0, 11.0, 12.0][..]));
+        let names: Vec<&str> = plain.layout.parameters.iter().map(|tensor| tensor.name.as_str()).collect();
+        assert_eq!(
+            names,
+            ["embedding.token.weight", "norm.weight", "norm.bias", "output.weight", "output.bias"]
+        );
+        assert_eq!(plain.layout.parameters[3].shape, [3, 2]);
+        assert_eq!(
+            (plain.layout.state[1].name.as_str(), &plain.counters[..]),
+            ("norm.running_var", &["norm.num_batches_tracked".to_owned()][..])
+        );
+        assert!(plain.manifest["model"].contains("mlp"), "{:?}", plain.manifest);
+    }
+
+    #[test]
     fn names_are_plain_and_shared_tensors_stand_under_both() {
         let tensor = |name: &str, shape: &[usize]| Tensor { name: name.into(), shape: shape.into() };
         let layout = Layout {
@@ -188,8 +319,13 @@ mod tests {
             state: vec![tensor("mean", &[1])],
         };
         let tied = BTreeMap::from([("head".to_owned(), "b".to_owned())]);
-        let plain =
-            Plain { layout, tied, counters: vec!["seen".into()], format: Some("pt".into()), fixed: None };
+        let plain = Plain {
+            layout,
+            tied,
+            counters: vec!["seen".into()],
+            format: Some("pt".into()),
+            ..Plain::default()
+        };
         let bytes = file(&plain, (&[1.0, 2.0, 3.0], &[4.0]), 7).expect("a file");
         let tensors = SafeTensors::deserialize(&bytes).expect("whole");
         let mut names = tensors.names();

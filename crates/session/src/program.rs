@@ -107,12 +107,24 @@ impl Program {
             orphan_timeout_s: ORPHAN_TIMEOUT_S,
             notices: Vec::new(),
             notice_interval_s: 0.0,
+            infer: false,
         };
         let log = std::path::absolute(run.worker_log_file(number)).ok()?;
         let environment =
             options.environment().into_iter().chain(place.into_iter().flat_map(Place::environment));
         let environment = environment.chain(self.variable.clone());
         server.as_mut()?.fork(&words, environment, &log).ok()
+    }
+
+    /// The same whose workers apply a model instead of training it.
+    #[must_use]
+    pub(crate) fn inferring(self) -> Program {
+        let more = Arc::clone(&self.more);
+        self.arguments(move |worker| {
+            let mut words = more(worker);
+            words.push("--infer".into());
+            words
+        })
     }
 
     /// The same without the further arguments of workers.

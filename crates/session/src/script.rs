@@ -163,6 +163,8 @@ pub struct WorkerOptions {
     pub notices: Vec<String>,
     /// Time between two questions to each of them.
     pub notice_interval_s: f64,
+    /// Whether it applies the model instead of training it.
+    pub infer: bool,
 }
 
 impl WorkerOptions {
@@ -189,6 +191,7 @@ impl WorkerOptions {
             orphan_timeout_s: 0.0,
             notices: Vec::new(),
             notice_interval_s: 0.0,
+            infer: false,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::process::Child;
 
+use bellwether_core::InputError;
 use bellwether_runtime::coordinator::{self, Director, Spawned};
 use bellwether_runtime::run_dir::RunDir;
 
@@ -95,6 +96,19 @@ impl Spawn {
             Spawn::Threads => Ok(Some(threads::workers(run.token()?, workload.clone()))),
             Spawn::ByHand => Ok(None),
         }
+    }
+
+    /// Starts the workers of an inference in the folder `run`, as processes of `program`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if workers cannot be started here.
+    pub fn of_inference(run: &RunDir, program: &Program) -> Result<coordinator::Spawn, RunError> {
+        let program = program.clone().inferring();
+        // Only threads build a workload here.
+        let workload = WorkloadBuilder::new(|_| Err(InputError::new("workload", "it is built in workers")));
+        let workers = Spawn::Processes(program).workers(run, &workload)?;
+        workers.ok_or_else(|| InputError::new("workers", "cannot be started here").into())
     }
 
     /// Starts the parameter servers of `run`.

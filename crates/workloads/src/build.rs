@@ -8,10 +8,51 @@ use bellwether_core::InputError;
 use bellwether_core::job::{Data, Job, Model};
 use bellwether_runtime::workload::Workload;
 
+use crate::data::rows::Form;
 use crate::data::{Access, Dataset, Files};
 use crate::model::{custom, network};
 use crate::network_workload::NetworkTrainee;
 use crate::synthetic::Synthetic;
+
+/// The network of a job that is only applied, for samples of shape `image` (channels, height, width) in `classes`
+/// classes: it has no data.
+///
+/// # Errors
+///
+/// Returns an error if the job's model is not a network, or cannot take such samples.
+pub fn applied(job: &Job, image: [usize; 3], classes: usize) -> Result<Box<dyn Workload>, InputError> {
+    let data = Dataset::none(image, classes, matches!(job.model, Model::Transformer { .. }));
+    let network = network(&job.model, image, classes)?;
+    Ok(Box::new(NetworkTrainee::applied(job, network, data)?))
+}
+
+/// Other samples than those of a job, in a file of the same kind.
+#[derive(Debug, Clone, Copy)]
+pub struct Other<'a> {
+    /// The file.
+    pub data: &'a Path,
+    /// The file of their labels, where they have one of their own.
+    pub labels: Option<&'a Path>,
+    /// Whether the first line names the columns, where it is not as in the training data.
+    pub header: Option<bool>,
+}
+
+/// The network of a job with other samples, which are read into memory, as its held-out ones.
+///
+/// # Errors
+///
+/// Returns an error if a file cannot be read or decoded, when the samples do not fit the model, or when a label is one
+/// that it does not know.
+pub fn examined_on(
+    job: &Job,
+    files: &Arc<dyn Files>,
+    other: Other<'_>,
+) -> Result<Box<dyn Workload>, InputError> {
+    let form = Form::from_files(job, files)?.with_header(other.header);
+    let network = network(&job.model, form.image(), form.classes())?;
+    let data = form.examined(job, Access::Files(files), other.data, other.labels)?;
+    Ok(Box::new(NetworkTrainee::applied(job, network, data)?))
+}
 
 /// The workload that a checked job describes, with its samples in memory. `open` reads a whole file; the job's paths
 /// reach it as they are.

@@ -11,12 +11,14 @@
 mod access;
 mod cifar;
 mod csv;
+mod cutter;
 pub mod gzip;
 mod idx;
 mod inspect;
 mod kept;
 mod places;
 mod records;
+pub mod rows;
 mod scaling;
 mod shard;
 mod source;
@@ -32,6 +34,7 @@ use bellwether_runtime::workload::WorkloadError;
 
 pub(crate) use self::access::Access;
 use self::access::{Reading, groups};
+pub use self::cutter::{Cutter, Rows};
 pub use self::inspect::{Inspected, inspect};
 use self::places::Places;
 use self::scaling::Scaling;
@@ -39,7 +42,7 @@ use self::shard::Format;
 use self::source::Source;
 pub use self::source::{Files, Ranges, Version};
 use self::streamed::{Plan, Streamed};
-use self::table::Table;
+use self::table::{Features, Table};
 use self::teacher::Teacher;
 use self::text::{Alphabet, Text};
 use crate::random::Stream;
@@ -73,7 +76,13 @@ pub(crate) struct Batch {
 
 enum Samples {
     /// Decoded samples in memory, with the places of the two parts.
-    Table { table: Table, training: Vec<u32>, held_out: Vec<u32> },
+    Table {
+        table: Table,
+        training: Vec<u32>,
+        held_out: Vec<u32>,
+        /// What was done to the features.
+        scaling: Option<Scaling>,
+    },
     /// Samples computed on demand; they are drawn independently, so the last ones are held out.
     Teacher { teacher: Teacher, training: u64, held_out: u64 },
     /// Windows of a text, whose end is held out.
@@ -104,6 +113,45 @@ impl Dataset {
     /// Whether samples are read when they are asked for, so that it pays to ask early.
     pub(crate) fn is_streamed(&self) -> bool {
         self.is_streamed
+    }
+
+    /// Samples that are all held out.
+    fn held_out(table: Table) -> Result<Self, InputError> {
+        let count = table::index("data", table.labels.len())?;
+        let held_out = (0..count).collect();
+        Ok(Dataset::applied(Samples::Table { table, training: Vec::new(), held_out, scaling: None }))
+    }
+
+    /// The form of samples without any of them.
+    pub(crate) fn none(image: [usize; 3], classes: usize, is_text: bool) -> Self {
+        let (features, labels) = (Features::Floats(Vec::new()), Vec::new());
+        match is_text {
+            true => Dataset::applied(Samples::Text(Text::held_out(Vec::new(), image.iter().product()))),
+            false => {
+                let table = Table { features, labels, image, classes };
+                let (training, held_out) = (Vec::new(), Vec::new());
+                Dataset::applied(Samples::Table { table, training, held_out, scaling: None })
+            }
+        }
+    }
+
+    /// Samples that a model is only applied to: no identity rests on them.
+    fn applied(samples: Samples) -> Dataset {
+        Dataset { samples, is_streamed: false, digest: String::new() }
+    }
+
+    /// What brought features to one size.
+    fn scaling(&self) -> Option<&Scaling> {
+        match &self.samples {
+            Samples::Table { scaling, .. } => scaling.as_ref(),
+            Samples::Streamed(set) => set.scaling(),
+            Samples::Teacher { .. } | Samples::Text(_) => None,
+        }
+    }
+
+    /// Whether samples are windows of a text.
+    pub(crate) fn is_text(&self) -> bool {
+        matches!(self.samples, Samples::Text(_))
     }
 
     /// Number of samples of a part.
@@ -153,7 +201,7 @@ impl Dataset {
         let lost = |error: InputError| WorkloadError::of_user(said(&error));
         let mut batch = Batch { samples: indices.len(), ..Batch::default() };
         match &self.samples {
-            Samples::Table { table, training, held_out } => {
+            Samples::Table { table, training, held_out, .. } => {
                 let places = if part == Part::Training { training } else { held_out };
                 for index in indices {
                     table.append(places[*index as usize] as usize, &mut batch);
@@ -359,19 +407,21 @@ fn split_table(place: &str, table: Table, share: f64) -> Result<Samples, InputEr
     let places = Places::drawn(Stream::new(SPLIT_SEED, 0), table::index(place, count)?, held_out);
     // File order within each part: reading a micro-batch then walks forward through memory.
     let part = |part| places.iter(part).map(|row| row as u32).collect();
-    Ok(Samples::Table { table, training: part(Part::Training), held_out: part(Part::HeldOut) })
+    let (training, held_out) = (part(Part::Training), part(Part::HeldOut));
+    Ok(Samples::Table { table, training, held_out, scaling: None })
 }
 
 /// The same with features of one size, by what the training samples hold.
 fn normalised(mut samples: Samples, how: Normalise) -> Result<Samples, InputError> {
-    if let Samples::Table { table, training, .. } = &mut samples {
+    if let Samples::Table { table, training, scaling, .. } = &mut samples {
         let width = table.image.iter().product();
         let visit = |each: &mut dyn FnMut(&[f32])| {
             training.iter().filter_map(|row| table.floats(*row as usize)).for_each(each);
             Ok(())
         };
-        if let Some(scaling) = Scaling::of(how, width, &visit)? {
-            table.scale(&scaling);
+        *scaling = Scaling::of(how, width, &visit)?;
+        if let Some(scaling) = scaling {
+            table.scale(scaling);
         }
     }
     Ok(samples)
@@ -386,6 +436,7 @@ fn join_tables(place: &str, training: Table, held_out: Table) -> Result<Samples,
         table,
         training: (0..first_held_out).collect(),
         held_out: (first_held_out..end).collect(),
+        scaling: None,
     })
 }
 

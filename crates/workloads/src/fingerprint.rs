@@ -19,6 +19,12 @@ pub(crate) fn text(model: &Model, parameters: usize, data_digest: &str, probe: &
     )
 }
 
+/// The line for a network that is only applied: its probe is of scores.
+pub(crate) fn applied(model: &Model, parameters: usize, probe: &str) -> String {
+    let (kind, set) = (kind(model), instruction_set());
+    format!("{BACK_END}; isa {set}; 1 thread; {kind}, {parameters} parameters; scores {probe}")
+}
+
 /// The word that names a model in a job file.
 pub(crate) fn kind(model: &Model) -> &'static str {
     match model {

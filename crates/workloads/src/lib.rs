@@ -19,7 +19,7 @@ mod supernet;
 mod synthetic;
 pub mod template;
 
-pub use build::{build, build_from};
+pub use build::{Other, applied, build, build_from, examined_on};
 pub use data::{Files, Inspected, Ranges, Version, inspect};
 pub use fingerprint::{BACK_END, instruction_set};
 pub use flipped::{Flip, flipped};

@@ -9,8 +9,11 @@ use std::sync::Arc;
 
 use bellwether_core::InputError;
 use bellwether_core::job::{CellOperation, Job};
+use bellwether_runtime::inference::BLOCK;
 use bellwether_runtime::order::SampleOrder;
-use bellwether_runtime::workload::{Evaluation, Layout, Loss, MicroBatch, Weights, Workload, WorkloadError};
+use bellwether_runtime::workload::{
+    Evaluation, Examined, Inputs, Layout, Loss, MicroBatch, Weights, Workload, WorkloadError,
+};
 use burn_tensor::{Device, Tensor, TensorData};
 
 use crate::data::{Batch, Dataset, Part};
@@ -20,6 +23,9 @@ use crate::prefetch::Prefetch;
 
 /// Most samples of the gradient that the fingerprint is drawn from.
 const PROBE_SAMPLES: u64 = 16;
+
+/// Most numbers that the fingerprint of scores is drawn from.
+const PROBE_VALUES: usize = 1 << 16;
 
 /// The workload of every network.
 pub(crate) struct NetworkTrainee {
@@ -56,6 +62,29 @@ impl NetworkTrainee {
             .map_err(|error| InputError::new("model", format!("cannot compute a gradient: {error}")))?;
         let parameters = workload.layout().parameter_count();
         workload.fingerprint = fingerprint::text(&job.model, parameters, workload.data.digest(), &probe);
+        Ok(workload)
+    }
+
+    /// Joins a network with data that it is only applied to: held-out ones, or none. Its fingerprint is of scores.
+    pub(crate) fn applied(job: &Job, network: Box<dyn Network>, data: Dataset) -> Result<Self, InputError> {
+        let declaration = network.declare();
+        let fault = |error: WorkloadError| InputError::new("model", format!("cannot be applied: {error}"));
+        let (data, fingerprint) = (Arc::new(data), String::new());
+        let mut workload =
+            NetworkTrainee { network, declaration, data, prefetch: None, uploaded: None, fingerprint };
+        let layout = workload.layout();
+        let (mut parameters, mut state) =
+            (vec![0.0; layout.parameter_count()], vec![0.0; layout.state_count()]);
+        let width: usize = workload.data.image().iter().product();
+        workload.initialize(0, &mut parameters, &mut state);
+        let weights = Weights { parameters: &parameters, state: &state, version: 0 };
+        let rows = BLOCK.min(PROBE_VALUES / width.max(1)).max(1);
+        let values: Vec<f32> = (0..rows * width).map(|place| (place % 7) as f32 / 8.0).collect();
+        let mut scores = Vec::new();
+        workload.predict(weights, Inputs { values: &values, width }, &mut scores).map_err(fault)?;
+        workload.uploaded = None;
+        let probe = blake3::hash(bytemuck::cast_slice(&scores)).to_hex()[..16].to_owned();
+        workload.fingerprint = fingerprint::applied(&job.model, parameters.len(), &probe);
         Ok(workload)
     }
 
@@ -112,24 +141,35 @@ impl NetworkTrainee {
         part: u64,
     ) -> Result<Evaluation, WorkloadError> {
         let mut batch = self.data.batch(Part::HeldOut, batch.samples)?;
-        let leaves: Vec<_> = self.upload(weights).into_iter().map(Tensor::without_autodiff).collect();
-        let mode = Mode::Inference { part };
-        let pass = Pass::new(self.declaration.layout(), &leaves, weights.state, &mut [], mode);
-        let logits = self.network.logits(&mut pass.along(path), &mut batch);
-        let losses = self.losses(&logits, &batch.targets)?;
-        Ok(Evaluation {
-            loss_sum: losses.sum,
-            correct: losses.correct,
-            predictions: batch.targets.len() as u64,
-        })
+        let logits = self.logits(weights, &mut batch, path, part);
+        let losses = self.losses(&logits, &batch.targets, |_, _| ())?;
+        Ok(evaluation(&losses, &batch))
     }
 
     /// The loss of scores against their targets.
-    fn losses(&self, logits: &Tensor<2>, targets: &[u32]) -> Result<Losses, WorkloadError> {
+    fn losses(
+        &self,
+        logits: &Tensor<2>,
+        targets: &[u32],
+        each: impl FnMut(f64, u32),
+    ) -> Result<Losses, WorkloadError> {
         let scores = logits.to_data();
-        let scores =
-            scores.as_slice::<f32>().map_err(|error| WorkloadError::new(format!("scores: {error:?}")))?;
-        Ok(cross_entropy(scores, targets, 1.0 / self.network.positions() as f64))
+        let scores = slice(&scores)?;
+        Ok(cross_entropy(scores, targets, 1.0 / self.network.positions() as f64, each))
+    }
+
+    /// The scores of a batch in inference mode: along this path of a supernet, or that which `part` draws.
+    fn logits(
+        &mut self,
+        weights: Weights<'_>,
+        batch: &mut Batch,
+        path: Option<&[CellOperation]>,
+        part: u64,
+    ) -> Tensor<2> {
+        let leaves: Vec<_> = self.upload(weights).into_iter().map(Tensor::without_autodiff).collect();
+        let mode = Mode::Inference { part };
+        let pass = Pass::new(self.declaration.layout(), &leaves, weights.state, &mut [], mode);
+        self.network.logits(&mut pass.along(path), batch)
     }
 }
 
@@ -174,7 +214,7 @@ impl Workload for NetworkTrainee {
         let mode = Mode::Training { seed };
         let mut pass = Pass::new(self.declaration.layout(), &leaves, weights.state, state_out, mode);
         let logits = self.network.logits(&mut pass, &mut batch);
-        let losses = self.losses(&logits, &batch.targets)?;
+        let losses = self.losses(&logits, &batch.targets, |_, _| ())?;
         // Its derivative with respect to the scores is the constant factor: the loss's gradient.
         let factor = Tensor::from_data(TensorData::new(losses.gradient, logits.dims()), &Device::flex());
         let mut gradients = (logits * factor).sum().backward();
@@ -208,7 +248,60 @@ impl Workload for NetworkTrainee {
         Ok(total)
     }
 
+    fn examine(
+        &mut self,
+        weights: Weights<'_>,
+        batch: MicroBatch<'_>,
+        examined: &mut Vec<Examined>,
+    ) -> Result<Evaluation, WorkloadError> {
+        let mut batch = self.data.batch(Part::HeldOut, batch.samples)?;
+        let logits = self.logits(weights, &mut batch, None, 0);
+        let mut targets = batch.targets.iter();
+        let each = |loss: f64, predicted: u32| {
+            examined.extend(targets.next().map(|target| Examined { loss, target: *target, predicted }));
+        };
+        let losses = self.losses(&logits, &batch.targets, each)?;
+        Ok(evaluation(&losses, &batch))
+    }
+
+    fn predict(
+        &mut self,
+        weights: Weights<'_>,
+        inputs: Inputs<'_>,
+        scores: &mut Vec<f32>,
+    ) -> Result<(), WorkloadError> {
+        let [channels, height, width] = self.data.image();
+        if inputs.width != channels * height * width {
+            let (found, needed) = (inputs.width, channels * height * width);
+            return Err(WorkloadError::of_user(format!(
+                "a row has {found} values, and the model takes {needed}"
+            )));
+        }
+        let mut batch = Batch { samples: inputs.values.len() / inputs.width, ..Batch::default() };
+        if self.data.is_text() {
+            batch.tokens = inputs.values.iter().map(|byte| *byte as i32).collect();
+        } else {
+            batch.values = inputs.values.to_vec();
+        }
+        let logits = self.logits(weights, &mut batch, None, 0).to_data();
+        let all = slice(&logits)?;
+        // Of a text, what follows its last byte.
+        let (positions, classes) = (self.network.positions(), self.data.classes());
+        for sample in all.chunks_exact(positions * classes) {
+            scores.extend_from_slice(&sample[(positions - 1) * classes..]);
+        }
+        Ok(())
+    }
+
     fn fingerprint(&self) -> String {
         self.fingerprint.clone()
     }
+}
+
+fn slice(data: &TensorData) -> Result<&[f32], WorkloadError> {
+    data.as_slice::<f32>().map_err(|error| WorkloadError::new(format!("scores: {error:?}")))
+}
+
+fn evaluation(losses: &Losses, batch: &Batch) -> Evaluation {
+    Evaluation { loss_sum: losses.sum, correct: losses.correct, predictions: batch.targets.len() as u64 }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bellwether_core::ParseError;
 use bellwether_core::units::Seconds;
 use bellwether_runtime::workload::{
-    Evaluation, Layout, Loss, MicroBatch, TensorExchange, Weights, Workload, WorkloadError,
+    Evaluation, Examined, Inputs, Layout, Loss, MicroBatch, TensorExchange, Weights, Workload, WorkloadError,
 };
 
 /// The longest pause after one micro-batch: a mistyped speed must not look like a hang for ever.
@@ -234,6 +234,27 @@ impl Workload for Paced {
 
     fn evaluate(&mut self, weights: Weights<'_>, batch: MicroBatch<'_>) -> Result<Evaluation, WorkloadError> {
         self.workload.evaluate(weights, batch)
+    }
+
+    fn examine(
+        &mut self,
+        weights: Weights<'_>,
+        batch: MicroBatch<'_>,
+        examined: &mut Vec<Examined>,
+    ) -> Result<Evaluation, WorkloadError> {
+        self.workload.examine(weights, batch, examined)
+    }
+
+    fn predict(
+        &mut self,
+        weights: Weights<'_>,
+        inputs: Inputs<'_>,
+        scores: &mut Vec<f32>,
+    ) -> Result<(), WorkloadError> {
+        let mut pause = self.pause();
+        self.workload.predict(weights, inputs, scores)?;
+        pause.make_up();
+        Ok(())
     }
 
     fn fingerprint(&self) -> String {

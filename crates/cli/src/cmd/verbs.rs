@@ -9,12 +9,13 @@ use clap::Command;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 
 /// The verbs under their headings, in the order in which one comes to need them.
-const GROUPS: [(&str, &[&str]); 6] = [
+const GROUPS: [(&str, &[&str]); 7] = [
     ("Train", &["init", "run", "worker", "server"]),
+    ("Use what was trained", &["evaluate", "infer", "export"]),
     ("Predict and plan", &["profile", "predict", "fit", "plan", "tune", "sweep", "nas"]),
     (
         "Follow and steer jobs, started by hand or by a daemon",
-        &["jobs", "show", "logs", "watch", "scale", "stop", "resume", "cancel", "rm", "audit", "export"],
+        &["jobs", "show", "logs", "watch", "scale", "stop", "resume", "cancel", "rm", "audit"],
     ),
     ("Share a machine among jobs", &["serve", "submit", "policy", "queues", "users", "dashboard"]),
     ("Clusters and simulation", &["simulate", "policies", "trace", "federate", "place"]),
@@ -22,7 +23,8 @@ const GROUPS: [(&str, &[&str]); 6] = [
 ];
 
 /// What people type who come from other tools, and what it is here.
-const ELSEWHERE: [(&str, &str); 42] = [
+const ELSEWHERE: [(&str, &str); 46] = [
+    ("apply", "infer"),
     ("attach", "watch"),
     ("check", "run JOB.toml --dry-run"),
     ("clean", "rm --all-ended"),
@@ -32,10 +34,12 @@ const ELSEWHERE: [(&str, &str); 42] = [
     ("delete", "rm"),
     ("down", "stop"),
     ("estimate", "predict"),
+    ("eval", "evaluate"),
     ("events", "logs"),
     ("follow", "watch"),
     ("get", "jobs"),
     ("hold", "stop"),
+    ("inference", "infer"),
     ("info", "show"),
     ("inspect", "show"),
     ("join", "worker"),
@@ -59,6 +63,7 @@ const ELSEWHERE: [(&str, &str); 42] = [
     ("status", "show"),
     ("tail", "logs --follow"),
     ("terminate", "stop"),
+    ("test", "evaluate"),
     ("top", "jobs --watch"),
     ("train", "run"),
     ("ui", "dashboard"),

@@ -8,12 +8,14 @@ use std::time::Duration;
 use bellwether_core::job::Job;
 use bellwether_core::units::Seconds;
 use bellwether_core::{InputError, ParseError};
+use bellwether_runtime::inference;
 use bellwether_runtime::notice::{Listening, Source};
 use bellwether_runtime::worker::{Options, Stages, WorkerError, run};
 use bellwether_runtime::workload::Workload;
 use bellwether_workloads::{Flip, Pace};
 use clap::Args;
 
+use crate::applied::Purpose;
 use crate::colour::When;
 use crate::failure::Failure;
 use crate::join::{JoinArguments, Joining};
@@ -47,6 +49,9 @@ pub(crate) struct WorkerArguments {
     /// Number that the coordinator gave to a worker it started itself
     #[arg(long, hide = true, default_value_t = 0)]
     pub(crate) worker_id: u64,
+    /// Join an inference (`bellwether infer`) instead of a run
+    #[arg(long)]
+    pub(crate) infer: bool,
 }
 
 /// Sources of the provider's notices.
@@ -76,6 +81,14 @@ pub(crate) fn worker(arguments: WorkerArguments, printer: &Printer) -> Result<Ex
     if !arguments.script.is_empty() {
         return run_script(&arguments, &joining);
     }
+    if arguments.infer {
+        let options = inference::worker::Options {
+            coordinator: joining.coordinator.now(),
+            token: arguments.join.token()?,
+            worker: joining.number,
+        };
+        return infer(&options, arguments.speed);
+    }
     let options = Options {
         token: arguments.join.token()?,
         coordinator: joining.coordinator.clone(),
@@ -103,13 +116,28 @@ pub(crate) fn worker(arguments: WorkerArguments, printer: &Printer) -> Result<Ex
             None => workload,
         })
     };
-    match run(options, build) {
-        Ok(()) => {
-            if by_hand {
-                printer.note("left the run: it has ended, or it goes on without this worker");
-            }
-            Ok(ExitCode::SUCCESS)
-        }
+    let result = run(options, build);
+    if result.is_ok() && by_hand {
+        printer.note("left the run: it has ended, or it goes on without this worker");
+    }
+    ended(result)
+}
+
+/// Applies a model until there are no more rows.
+fn infer(options: &inference::worker::Options, pace: Option<Pace>) -> Result<ExitCode, Failure> {
+    let build = |job: &Job, description: &str| -> Result<Box<dyn Workload>, InputError> {
+        let workload = Purpose::read(description)?.workload(job)?;
+        Ok(match pace {
+            Some(pace) => bellwether_workloads::paced(workload, pace),
+            None => workload,
+        })
+    };
+    ended(inference::worker::run(options, build))
+}
+
+fn ended(result: Result<(), WorkerError>) -> Result<ExitCode, Failure> {
+    match result {
+        Ok(()) => Ok(ExitCode::SUCCESS),
         Err(WorkerError::Refused(why)) => Err(InputError::new("this worker was refused", why).into()),
         Err(error @ WorkerError::Orphaned(_)) => Err(Failure::No(error.to_string())),
         Err(error) => Err(Failure::at("worker", error)),
@@ -135,6 +163,7 @@ fn run_script(arguments: &WorkerArguments, joining: &Joining) -> Result<ExitCode
         orphan_timeout_s: arguments.join.orphan_timeout.get(),
         notices: arguments.notices.0.iter().map(Source::word).collect(),
         notice_interval_s: arguments.notice_interval.get(),
+        infer: arguments.infer,
     };
     let command = || {
         let mut command = Command::new(&arguments.script[0]);

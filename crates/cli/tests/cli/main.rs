@@ -5,6 +5,7 @@
 
 #![allow(clippy::print_stdout, reason = "a failed test tells its seed")]
 
+mod applied;
 mod asynchronous;
 mod autoscale;
 mod bad_input;

@@ -49,6 +49,8 @@ pub enum ConnectionKind {
     Gossip = 5,
     /// The control plane: gRPC.
     Control = 6,
+    /// A worker of an inference, or who steers one.
+    Inference = 7,
 }
 
 impl ConnectionKind {

@@ -174,6 +174,21 @@ impl Listener {
         Listener::start(opened, Arc::default(), &[ConnectionKind::Control], on_arrival, on_refusal)
     }
 
+    /// Listens for the workers of an inference; `on_arrival` is given every connection.
+    ///
+    /// # Errors
+    ///
+    /// Same errors as [`bind`](Listener::bind).
+    pub(crate) fn inference(
+        address: SocketAddr,
+        token: &Token,
+        on_arrival: OnArrival,
+        on_refusal: OnRefusal,
+    ) -> io::Result<Listener> {
+        let opened = Opened::bind(address, token, true)?;
+        Listener::start(opened, Arc::default(), &[ConnectionKind::Inference], on_arrival, on_refusal)
+    }
+
     fn start(
         opened: Opened,
         inbox: Arc<Inbox>,

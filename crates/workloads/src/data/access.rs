@@ -81,6 +81,11 @@ impl<'a> Reading<'a> {
         }
     }
 
+    /// Reads every file into memory.
+    pub(super) fn into_memory(access: Access<'a>) -> Reading<'a> {
+        Reading { access, is_streamed: false, name: String::new(), open_count: Arc::default() }
+    }
+
     /// Whether samples stay in the files.
     pub(super) fn is_streamed(&self) -> bool {
         self.is_streamed

@@ -372,7 +372,7 @@ impl Parser {
 }
 
 /// The place of the label's column, from 0.
-fn label_place(first: &ByteRecord, form: &Form) -> Result<usize, InputError> {
+pub(super) fn label_place(first: &ByteRecord, form: &Form) -> Result<usize, InputError> {
     let Some(label) = &form.label else { return Ok(first.len().saturating_sub(1)) };
     let by_name = first.iter().position(|field| form.header && field == label.as_bytes());
     let by_number = label.parse::<usize>().ok().filter(|number| (1..=first.len()).contains(number));
@@ -390,7 +390,7 @@ fn label_place(first: &ByteRecord, form: &Form) -> Result<usize, InputError> {
     })
 }
 
-fn feature(field: &str, scale: f32) -> Result<f32, String> {
+pub(super) fn feature(field: &str, scale: f32) -> Result<f32, String> {
     match field.parse::<f32>().map(|value| value * scale) {
         Ok(value) if value.is_finite() => Ok(value),
         Ok(_) => Err("is not finite when scaled".into()),

@@ -107,6 +107,11 @@ impl Streamed {
         }
     }
 
+    /// What brought features to one size.
+    pub(super) fn scaling(&self) -> Option<&Scaling> {
+        self.scaling.as_ref()
+    }
+
     /// Samples of a part.
     pub(super) fn count(&self, part: Part) -> u64 {
         self.places.count(part)

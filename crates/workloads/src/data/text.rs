@@ -82,6 +82,17 @@ impl Text {
         Ok(text)
     }
 
+    /// A text that is held out as a whole; empty, it only says how long windows are.
+    pub(super) fn held_out(sources: Vec<Source>, context: usize) -> Text {
+        let mut total = 0;
+        let end = |source: Source| {
+            total += source.len();
+            (total, source)
+        };
+        let files = sources.into_iter().map(end).collect();
+        Text { files, alphabet: Alphabet::BYTES, context, cut: 0 }
+    }
+
     /// First token of a part, and its tokens.
     fn part(&self, part: Part) -> (u64, u64) {
         let total = self.files.last().map_or(0, |(end, _)| *end);

@@ -15,8 +15,14 @@ pub(crate) struct Losses {
     pub(crate) gradient: Vec<f32>,
 }
 
-/// The sum over rows of −log softmax(scores)\[target\], times `factor`.
-pub(crate) fn cross_entropy(scores: &[f32], targets: &[u32], factor: f64) -> Losses {
+/// The sum over rows of −log softmax(scores)\[target\], times `factor`. `each` is told of every row its loss without
+/// the factor, and the class with the largest score.
+pub(crate) fn cross_entropy(
+    scores: &[f32],
+    targets: &[u32],
+    factor: f64,
+    mut each: impl FnMut(f64, u32),
+) -> Losses {
     let mut losses = Losses { gradient: vec![0.0; scores.len()], ..Losses::default() };
     let classes = scores.len() / targets.len().max(1);
     let rows = scores.chunks_exact(classes.max(1)).zip(losses.gradient.chunks_exact_mut(classes.max(1)));
@@ -34,7 +40,9 @@ pub(crate) fn cross_entropy(scores: &[f32], targets: &[u32], factor: f64) -> Los
             *slot = libm::expf(score - row[best]);
             total += f64::from(*slot);
         }
-        losses.sum += factor * (libm::log(total) - f64::from(row[target] - row[best]));
+        let loss = libm::log(total) - f64::from(row[target] - row[best]);
+        each(loss, best as u32);
+        losses.sum += factor * loss;
         let scale = (factor / total) as f32;
         gradient.iter_mut().for_each(|slot| *slot *= scale);
         gradient[target] -= factor as f32;

@@ -1,5 +1,6 @@
 //! `bellwether stop`, `resume`, `cancel`, `policy` and `scale`.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::slice::from_ref;
 
@@ -7,6 +8,8 @@ use bellwether_client::Act;
 use bellwether_core::InputError;
 use bellwether_core::job::WorkerRange;
 use bellwether_render::json_line;
+use bellwether_runtime::inference;
+use bellwether_runtime::run_dir::RunDir;
 use bellwether_sched::registry::Registry;
 use bellwether_serve::api::body::{Limits, Workers};
 use bellwether_serve::snapshot::JobState;
@@ -166,6 +169,17 @@ pub(crate) fn policy(arguments: &PolicyArguments, printer: &Printer) -> Result<E
 pub(crate) fn scale(arguments: &ScaleArguments, printer: &Printer) -> Result<ExitCode, Failure> {
     let ScaleArguments { job: JobArguments { job: asked, daemon: where_to }, workers, priority } = arguments;
     let format = where_to.state.format;
+    if asked.ends_with(".infer") && Path::new(asked).is_dir() {
+        let (Some(workers), None) = (workers.filter(|workers| workers.min == workers.max), priority) else {
+            return Err(alone("--workers", "an inference has one number of workers"));
+        };
+        let message = inference::coordinator::scale(&RunDir::at(asked), workers.max)?;
+        match format {
+            Format::Json => printer.out(json!({ "run": asked, "message": message })),
+            Format::Table => printer.out(message),
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     let places = Places::of(where_to, from_ref(asked), printer)?;
     let run = match places.find(asked, printer)? {
         Target::Served(job) => {

@@ -1,12 +1,10 @@
 //! Evaluation of the held-out set, each member its virtual nodes' share.
 
 use super::{Engine, Fault, Header, header};
+use crate::evaluation::parts;
 use crate::membership::{Activity, EvaluationRecord, Offer};
 use crate::transfer::read;
 use crate::workload::{Evaluation, MicroBatch, Weights};
-
-/// Samples of the held-out set that one call of `evaluate` gets at most.
-const EVALUATION_BATCH: u64 = 256;
 
 impl Engine {
     /// Evaluates the held-out set together; every member learns the result.
@@ -16,23 +14,18 @@ impl Engine {
         offer: Offer,
         urgent: &dyn Fn() -> bool,
     ) -> Result<EvaluationRecord, Fault> {
-        let (range, nodes) = (self.accumulator.range(), u64::from(self.order.virtual_nodes));
+        let range = self.accumulator.range();
         let held_out = self.workload.held_out_samples();
         let mut leaves = Vec::with_capacity(range.len());
         for node in range.clone() {
-            let node = u64::from(node);
             let mut total = Evaluation::default();
-            let mut start = held_out * node / nodes;
-            let end = held_out * (node + 1) / nodes;
-            while start < end {
+            for part in parts(held_out, self.order.virtual_nodes, node) {
                 if urgent() {
                     return Err(Fault::interrupted());
                 }
                 self.part(Activity::Evaluating, step);
-                let next = (start + EVALUATION_BATCH).min(end);
                 self.samples.clear();
-                self.samples.extend(start..next);
-                start = next;
+                self.samples.extend(part);
                 let state = read(&self.state);
                 let weights = Weights {
                     parameters: &state.parameters,

@@ -4,8 +4,9 @@
 
 use std::ops::Range;
 
+use crate::evaluation::tree_sum;
 use crate::membership::Offer;
-use crate::tree::{children, maximal_nodes};
+use crate::tree::maximal_nodes;
 
 /// Bytes before the sums.
 const OFFER_BYTES: usize = 24;
@@ -62,14 +63,4 @@ pub(super) fn combine(
     }
     let sum = tree_sum(&(0..virtual_nodes), &|node| known.get(&(node.start, node.end)).copied());
     Ok((offers, sum))
-}
-
-/// Adds along the canonical tree down to the nodes whose sums are known.
-fn tree_sum(node: &Range<u32>, known: &dyn Fn(&Range<u32>) -> Option<[f64; 3]>) -> [f64; 3] {
-    if let Some(sum) = known(node) {
-        return sum;
-    }
-    let (left, right) = children(node).expect("a leaf is known");
-    let (left, right) = (tree_sum(&left, known), tree_sum(&right, known));
-    std::array::from_fn(|i| left[i] + right[i])
 }
