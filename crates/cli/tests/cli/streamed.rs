@@ -173,7 +173,7 @@ fn files_that_cannot_be_streamed_are_refused() {
     refused(&table("packed.csv", true), &["packed.csv", "packed by gzip", "unpack it"]);
     refused(&table("none-*.csv", true), &["none-*.csv", "describes no file"]);
     refused("kind = \"csv\"\npath = []", &["data.path", "no file is named"]);
-    refused("kind = \"csv\"\npath = 5", &["data.path", "a path, or a list of paths"]);
+    refused("kind = \"csv\"\npath = 5", &["job.toml, line 7", "a path, or a list of paths"]);
     refused("kind = \"records\"\npath = \"odd.bin\"", &["odd.bin", "tar archive"]);
     let transformer = "kind = \"transformer\"\ncontext = 4\nwidth = 8\nlayers = 1\nheads = 1";
     scene.write("job.toml", job(5, transformer, "kind = \"tokens\"\npath = \"odd.bin\"\nvocabulary = 9"));
