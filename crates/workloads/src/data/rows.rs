@@ -307,8 +307,8 @@ impl Lines {
                 let place = format!("{name}:{line}:{}", record.len().min(columns));
                 return Err(InputError::new(place, what).hint("mend the row, or leave it out"));
             }
-            let mut column = 0;
-            for (place, field) in record.iter().enumerate().filter(|(place, _)| Some(*place) != label) {
+            let features = record.iter().enumerate().filter(|(place, _)| Some(*place) != label);
+            for (column, (place, field)) in features.enumerate() {
                 let at = || format!("{name}:{line}:{}", place + 1);
                 let text =
                     std::str::from_utf8(field).map_err(|_| InputError::new(at(), "is not UTF-8 text"))?;
@@ -321,7 +321,6 @@ impl Lines {
                     InputError::new(at(), what).hint(hint)
                 })?;
                 values.push(self.statistics.get(column).map_or(value, |statistic| statistic.applied(value)));
-                column += 1;
             }
             count += 1;
         }
