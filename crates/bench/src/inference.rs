@@ -12,7 +12,7 @@ use bellwether_core::parse;
 use bellwether_runtime::inference::BLOCK;
 use bellwether_runtime::order::mix;
 use bellwether_runtime::run_dir::RunDir;
-use bellwether_runtime::workload::{Inputs, Weights, Workload};
+use bellwether_runtime::workload::{Inputs, Weights};
 use bellwether_session::export;
 use bellwether_workloads::data::Cutter;
 use bellwether_workloads::data::rows::{Columns, Form};
@@ -153,7 +153,8 @@ fn of_plain(folder: &Folder) -> Result<f64, Failure> {
     let (mut values, mut scores) = (Vec::new(), Vec::new());
     for unit in cutter {
         let unit = unit.map_err(failed)?;
-        (values.clear(), scores.clear());
+        values.clear();
+        scores.clear();
         let width = form.decode("rows.csv", &unit, &mut values).map_err(failed)?;
         // The last batch may be smaller, and its bits be others then: the network is given as many rows as before.
         values.resize(BLOCK * width, 0.0);

@@ -1,7 +1,7 @@
 //! The threads of one worker's connection: one decodes and sends units, one receives answers and writes results down.
 
 use std::collections::BTreeMap;
-use std::io::BufReader;
+use std::io::{BufReader, ErrorKind};
 use std::net::Shutdown;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -54,6 +54,7 @@ pub(super) fn serve<W: Work>(shared: &Arc<Shared<W>>, hand: u64, stream: &Stream
     let (why, is_user) = match talk(shared, hand, stream) {
         Ok(Message::Failed { what, is_user }) => (what, is_user),
         Ok(_) => ("it says something out of turn".into(), false),
+        Err(WireError::Io(error)) if error.kind() == ErrorKind::UnexpectedEof => ("it hung up".into(), false),
         Err(error) => (error.to_string(), false),
     };
     // Whoever still writes to it is to stop.
