@@ -263,7 +263,8 @@ impl Form {
                 reading.table(&file(), &mut records::Records::new(*shape))?
             }
             (Kind::Lines(lines), None) => {
-                let classes = if let Data::Csv { classes, .. } = &job.data { classes.clone() } else { Vec::new() };
+                let classes =
+                    if let Data::Csv { classes, .. } = &job.data { classes.clone() } else { Vec::new() };
                 let Lines { separator, header, label, scale, .. } = lines.clone();
                 let form = csv::Form { header, scale, separator, label, classes };
                 let mut table = reading.table(&file(), &mut csv::Csv::new(form))?;
