@@ -51,7 +51,7 @@ pub(super) fn unquoted(text: &str, place: &str) -> Result<(), InputError> {
 /// Checks the file, and puts the varied keys in an order in which conditions look back.
 pub(super) fn sweep(file: &SweepFile) -> Result<Space, InputError> {
     let space = space(&file.space)?;
-    for key in file.set.keys().filter(|key| file.space.contains_key(*key)) {
+    if let Some(key) = file.set.keys().find(|key| file.space.contains_key(*key)) {
         let what = format!("`{key}` is varied, too");
         return Err(InputError::new(format!("set.\"{key}\""), what).hint("leave it out here or in [space]"));
     }
