@@ -16,6 +16,7 @@ pub mod jobs;
 pub mod ledger;
 mod measure;
 pub mod state;
+mod submission;
 mod summary;
 
 pub use drive::{Drive, Laid, Means, SweepError, Told};

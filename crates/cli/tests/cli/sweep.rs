@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 use bellwether_core::record::Event;
 use bellwether_runtime::journal;
@@ -161,8 +160,7 @@ fn a_sweep_that_is_stopped_pauses_its_trials() {
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
     assert!(ended.stderr.contains("the same command goes on"), "{}", ended.stderr);
     assert_eq!(processes(&scene), [] as [u32; 0]);
-    let last = ledger().lines().last().map(summary).expect("there are lines");
-    assert_eq!(last["entry"], "halted");
+    assert!(ledger().lines().any(|line| summary(line)["entry"] == "halted"), "{}", ledger());
 }
 
 #[test]
@@ -283,5 +281,75 @@ fn a_full_disk_makes_the_sweep_wait() {
         ended.stderr
     );
     assert_eq!(summary(&ended.stdout)["over"], true);
-    std::thread::sleep(Duration::from_millis(1));
+}
+
+#[test]
+fn the_trials_may_be_jobs_of_a_daemon() {
+    let scene = scene(&SWEEP.replace("trials = 7", "trials = 4"));
+    let daemon = scene.start(&["serve", "--slots", "2"]);
+    let socket = scene.path("state/bellwether/.serve/endpoint.json");
+    wait_for(|| daemon.stderr(), || socket.exists().then_some(()));
+    let ended = scene.call(&["sweep", "s.toml", "--daemon", "state/bellwether", "--format", "json"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let summary = summary(&ended.stdout);
+    let jobs = scene.call(&["jobs", "--format", "json"]);
+    for trial in summary["trials"].as_array().expect("a list") {
+        assert!(jobs.stdout.contains(trial["job"].as_str().expect("a name")), "{}", jobs.stdout);
+        let (expected, digest) = alone(&scene, trial);
+        let last = trial["reports"].as_array().and_then(|reports| reports.last()).expect("it was evaluated");
+        let step = last[0].as_u64().expect("a length") * 12;
+        assert_eq!(last[1].as_f64(), expected.get(&step).copied(), "trial {trial}");
+        if trial["state"] == "finished" {
+            assert_eq!(trial["digest"].as_str(), digest.as_deref(), "trial {trial}");
+        }
+    }
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.end().code, Some(0));
+    assert_eq!(processes(&scene), [] as [u32; 0]);
+}
+
+#[test]
+fn a_sweep_is_simulated_on_curves() {
+    let scene = scene(SWEEP);
+    // Nine trials of nine units: the figure is the number of the trial in percent, from the first unit on.
+    let curves: String =
+        (0..9).flat_map(|trial| (1..=9).map(move |at| format!("{trial},{at},0.0{trial}\n"))).collect();
+    scene.write("curves.csv", format!("trial,length,value\n{curves}"));
+    let sweep = SWEEP.replace("minimum = 3", "minimum = 1").replace("trials = 7", "trials = 9");
+    scene.write("s.toml", sweep);
+    let arguments =
+        ["simulate", "--sweep", "s.toml", "--curves", "curves.csv", "--workers", "1,3", "--unit-time", "2s"];
+    let ended = scene.call(&[&arguments[..], &["--format", "json"]].concat());
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let rows = summary(&ended.stdout);
+    let row = |scheduler: &str, workers: u64| {
+        let rows = rows.as_array().expect("a list").iter();
+        rows.clone()
+            .find(|row| row["scheduler"] == scheduler && row["workers"] == workers)
+            .expect("a row")
+            .clone()
+    };
+    // Nine whole trials of 9 units of 2 s, by one worker and by three.
+    assert_eq!(row("none", 1)["seconds"], 162.0);
+    assert_eq!(row("none", 3)["seconds"], 54.0);
+    // One bracket: 9 trials of 1 unit, 3 of them 2 more, 1 of these 6 more.
+    assert_eq!(row("hyperband", 1)["units"], 9 + 6 + 6);
+    assert_eq!(row("hyperband", 1)["best_trial"], 8);
+    assert!(row("asha", 1)["units"].as_u64() < row("none", 1)["units"].as_u64());
+    let table = scene.call(&arguments);
+    assert!(table.stdout.contains("hyperband") && table.stdout.contains("best accuracy"), "{}", table.stdout);
+    scene.write("curves.csv", "0,1,0.5\n0,x,0.5\n");
+    let wrong = scene.call(&arguments);
+    assert_eq!(wrong.code, Some(2));
+    assert!(wrong.stderr.contains("curves.csv, line 2"), "{}", wrong.stderr);
+}
+
+#[test]
+fn the_example_is_foreseen() {
+    let scene = scene("");
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/sweep/digits.toml");
+    let ended = scene.call(&["sweep", example, "--dry-run", "--workers", "2"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(ended.stdout.contains("27, 2 at a time on 2 slots"), "{}", ended.stdout);
+    assert!(scene.path("digits.sweep/predicted.json").exists());
 }

@@ -46,7 +46,7 @@ pub(super) fn judge(search: &Search, trial: &Trial) -> Option<Decision> {
     };
     // The figure of a cost is the cost of that figure.
     let (best_figure, median_figure) = (metric.cost(best), metric.cost(median));
-    (best > median).then(|| Decision::Stop {
+    (best > median).then_some(Decision::Stop {
         trial: trial.number,
         reason: Reason::BelowMedian {
             at,

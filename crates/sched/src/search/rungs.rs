@@ -135,7 +135,7 @@ pub(super) fn promotion(search: &Search, trial: &Trial) -> Option<Decision> {
         TrialScheduler::Hyperband(_) => is_full(search, trial, at),
         _ => false,
     };
-    (may && standing.place <= standing.kept).then(|| Decision::Continue {
+    (may && standing.place <= standing.kept).then_some(Decision::Continue {
         trial: trial.number,
         to,
         reason: Reason::Promoted { standing },

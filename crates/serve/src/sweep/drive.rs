@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bellwether_core::InputError;
 use bellwether_core::job::{CheckedJob, WorkerRange};
 use bellwether_core::record::Event;
-use bellwether_core::sweep::{Ladder, Metric, Sample, Unit};
+use bellwether_core::sweep::{Metric, Sample, Unit};
 use bellwether_runtime::journal::Tail;
 use bellwether_runtime::run_dir::RunDir;
 use bellwether_sched::search::{Decision, Trial, TrialState};
@@ -16,6 +16,7 @@ use bellwether_sched::search::{Decision, Trial, TrialState};
 use super::jobs::{Act, Jobs, Trouble};
 use super::ledger::{Entry, LedgerFile, Line, Outcome};
 use super::state::State;
+use super::submission;
 use super::summary::Summary;
 use crate::ledger::Task;
 use crate::request::Submission;
@@ -26,6 +27,9 @@ const PERIOD: Duration = Duration::from_millis(50);
 
 /// Between two attempts to write on a full disk.
 const FULL_PERIOD: Duration = Duration::from_millis(500);
+
+/// How long the trials of a sweep that cannot go on have to pause.
+const LEAVING: Duration = Duration::from_secs(30);
 
 /// A sample laid over the job file.
 #[derive(Debug, Clone)]
@@ -153,6 +157,26 @@ impl<'a> Drive<'a> {
     ///
     /// Returns an error if the ledger cannot be written, the engine is gone, or the metric is never reported.
     pub fn run(&mut self) -> Result<Summary, SweepError> {
+        let carried = self.carry_on();
+        if carried.is_err() {
+            self.leave();
+        }
+        carried.map(|()| self.summary())
+    }
+
+    /// Pauses all trials of a sweep that cannot go on, so that no process is left without one who needs it.
+    fn leave(&mut self) {
+        let until = Instant::now() + LEAVING;
+        while Instant::now() < until && self.look().is_ok() && !self.is_calm() {
+            for job in self.seen.values().filter(|job| !rests(job)) {
+                // What is refused now is asked again.
+                let _ = self.jobs.act(&job.name, Act::Suspend);
+            }
+            std::thread::sleep(PERIOD);
+        }
+    }
+
+    fn carry_on(&mut self) -> Result<(), SweepError> {
         loop {
             self.look()?;
             self.hear()?;
@@ -178,7 +202,7 @@ impl<'a> Drive<'a> {
             }
             std::thread::sleep(PERIOD);
         }
-        Ok(self.summary())
+        Ok(())
     }
 
     /// What is known of the sweep.
@@ -222,7 +246,11 @@ impl<'a> Drive<'a> {
     }
 
     fn worker_s(&self) -> f64 {
-        self.seen.values().map(|job| job.worker_s).sum()
+        let known = |trial: u64| {
+            let end = self.state.jobs.get(&trial).and_then(|job| job.end.as_ref());
+            self.job(trial).map(|job| job.worker_s).or(end.map(|end| end.worker_s))
+        };
+        self.state.jobs.keys().filter_map(|trial| known(*trial)).sum()
     }
 
     /// The limit that was reached, if one was.
@@ -297,7 +325,7 @@ impl<'a> Drive<'a> {
         let maximum = self.state.search.plan().ladder.map(|ladder| ladder.maximum);
         let at = match maximum.filter(|_| step >= job.total_steps) {
             Some(maximum) => Some(maximum),
-            None => (step % job.unit_steps == 0).then_some(step / job.unit_steps),
+            None => step.is_multiple_of(job.unit_steps).then_some(step / job.unit_steps),
         };
         let Some(at) = at.filter(|at| *at > 0) else { return Ok(()) };
         if known.state.has_ended() || known.reports.contains_key(&at) {
@@ -338,7 +366,6 @@ impl<'a> Drive<'a> {
 
     /// Whether no trial has processes.
     fn is_calm(&self) -> bool {
-        let rests = |job: &JobState| job.state.has_ended() || job.state == Phase::Suspended;
         self.state.jobs.keys().all(|trial| self.job(*trial).is_some_and(rests))
     }
 
@@ -363,7 +390,7 @@ impl<'a> Drive<'a> {
         let sample = self.state.search.trials[trial as usize].sample.clone();
         let name = format!("{}{trial}", self.prefix);
         let submitted =
-            (self.lay)(&sample).and_then(|laid| self.fitted(laid, &name)).map_err(Trouble::Refused);
+            (self.lay)(&sample).and_then(|laid| self.fitted(trial, laid, &name)).map_err(Trouble::Refused);
         let submitted = submitted.and_then(|(submission, unit_steps)| {
             let total_steps = submission.job.total_steps(submission.task.training_samples);
             self.jobs.submit(submission)?;
@@ -385,38 +412,17 @@ impl<'a> Drive<'a> {
         }
     }
 
-    /// The trial's job with its name, its length, and evaluations at its rungs.
-    fn fitted(&mut self, laid: Laid, name: &str) -> Result<(Submission, u64), InputError> {
+    /// The trial's job with its name, its length, and evaluations at its rungs; and the steps of a unit of length.
+    fn fitted(&mut self, trial: u64, laid: Laid, name: &str) -> Result<(Submission, u64), InputError> {
         let Laid { job, task } = laid;
-        let unit_steps = unit_steps(self.unit, &job, task);
-        let ladder = self.state.search.plan().ladder;
-        let job = job.edit(|job| {
-            job.name = name.to_owned();
-            if let Some(ladder) = ladder {
-                stretch(job, ladder, self.unit, unit_steps);
-            }
-        })?;
-        let most = job.workers.max.min(job.batch.virtual_nodes).max(1);
-        if let Ok(trial) = name[self.prefix.len()..].parse() {
-            self.most.insert(trial, most);
-        }
-        let submission = Submission {
-            job,
-            name: Some(name.to_owned()),
-            workers: Some(WorkerRange { min: 1, max: 1 }),
-            weight: 1.0,
-            deadline_s: None,
-            task,
-            profile: None,
-            rates: Vec::new(),
-            protocols: Vec::new(),
-            servers: None,
-            profile_first: false,
-            key: Some(format!("sweep-{}-{name}", self.state.id)),
-            queue: None,
-            user: None,
+        let unit_steps = submission::unit_steps(self.unit, &job, task);
+        let job = match self.state.search.plan().ladder {
+            Some(ladder) => job.edit(|job| submission::stretch(job, ladder, self.unit, unit_steps))?,
+            None => job,
         };
-        Ok((submission, unit_steps))
+        self.most.insert(trial, job.workers.max.min(job.batch.virtual_nodes).max(1));
+        let key = format!("sweep-{}-{name}", self.state.id);
+        Ok((submission::named(Laid { job, task }, name, key)?, unit_steps))
     }
 
     fn adjust(&mut self, trial: u64, share: Option<u32>) -> Result<(), SweepError> {
@@ -453,31 +459,15 @@ impl<'a> Drive<'a> {
     }
 }
 
+/// Whether a job has no processes, and gets none by itself.
+fn rests(job: &JobState) -> bool {
+    job.state.has_ended() || job.state == Phase::Suspended
+}
+
 /// A refusal of a change concerns a job that has ended meanwhile.
 fn keep(trouble: Trouble) -> Result<(), SweepError> {
     match trouble {
         Trouble::Refused(_) => Ok(()),
         Trouble::Gone(error) => Err(error.into()),
-    }
-}
-
-/// Steps of a unit of length.
-pub(super) fn unit_steps(unit: Unit, job: &CheckedJob, task: Task) -> u64 {
-    match unit {
-        Unit::Steps => 1,
-        Unit::Epochs => task.training_samples.div_ceil(job.batch.size.max(1)).max(1),
-    }
-}
-
-/// Gives a job the length of a whole trial, and evaluations at every rung.
-fn stretch(job: &mut bellwether_core::job::Job, ladder: Ladder, unit: Unit, unit_steps: u64) {
-    (job.epochs, job.steps) = match unit {
-        Unit::Epochs => (Some(ladder.maximum), None),
-        Unit::Steps => (None, Some(ladder.maximum)),
-    };
-    let every = ladder.minimum.saturating_mul(unit_steps);
-    let own = job.evaluation.every_steps;
-    if own == 0 || every % own != 0 {
-        job.evaluation.every_steps = every;
     }
 }

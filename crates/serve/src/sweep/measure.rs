@@ -3,11 +3,10 @@
 use std::time::{Duration, Instant};
 
 use bellwether_core::InputError;
-use bellwether_core::job::WorkerRange;
 
 use super::drive::Laid;
 use super::jobs::{Act, Jobs, Trouble};
-use crate::request::Submission;
+use super::submission::named;
 
 /// Between two looks.
 const PERIOD: Duration = Duration::from_millis(20);
@@ -38,7 +37,8 @@ pub fn measure(jobs: &mut dyn Jobs, laid: &Laid, copies: u32) -> Result<Measured
     };
     let began = Instant::now();
     for copy in 0..copies {
-        jobs.submit(submission(laid, copy)?).map_err(error)?;
+        let name = name(copy);
+        jobs.submit(named(laid.clone(), &name, name.clone())?).map_err(error)?;
     }
     let names: Vec<String> = (0..copies).map(name).collect();
     // Of each copy when its first steps were heard of, and how many, and the same of its last ones.
@@ -99,25 +99,4 @@ const PREFIX: &str = "measured-";
 
 fn name(copy: u32) -> String {
     format!("{PREFIX}{copy}")
-}
-
-fn submission(laid: &Laid, copy: u32) -> Result<Submission, InputError> {
-    let name = name(copy);
-    let job = laid.job.clone().edit(|job| job.name.clone_from(&name))?;
-    Ok(Submission {
-        job,
-        name: Some(name.clone()),
-        workers: Some(WorkerRange { min: 1, max: 1 }),
-        weight: 1.0,
-        deadline_s: None,
-        task: laid.task,
-        profile: None,
-        rates: Vec::new(),
-        protocols: Vec::new(),
-        servers: None,
-        profile_first: false,
-        key: Some(name),
-        queue: None,
-        user: None,
-    })
 }

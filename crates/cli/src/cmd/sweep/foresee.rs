@@ -6,7 +6,7 @@ use std::path::Path;
 use bellwether_core::InputError;
 use bellwether_core::sweep::{Sweep, Unit};
 use bellwether_core::units::Dollars;
-use bellwether_render::duration::written;
+use bellwether_render::duration::{precise, written};
 use bellwether_render::table::facts;
 use bellwether_sched::search::Plan;
 use bellwether_sched::search::rehearsal::{self, Rehearsed, Stage};
@@ -67,7 +67,7 @@ pub(super) fn dry_run(
         Format::Table => {
             let mut rows = vec![
                 ("trials", format!("{trials:.0}, {copies} at a time on {slots} slots")),
-                ("a step", written(measured.step_s)),
+                ("a step", precise(measured.step_s)),
                 ("start and stop", written(measured.change_s)),
                 ("time", written(predicted.seconds)),
                 ("worker time", written(predicted.worker_s)),

@@ -106,7 +106,6 @@ fn progress(summary: &Summary) -> Chart {
     let high = points.iter().map(|(_, figure)| *figure).max_by(f64::total_cmp).unwrap_or(1.0);
     let margin = if high > low { 0.05 * (high - low) } else { 0.5 };
     let y = Axis::linear(low - margin..high + margin);
-    let digits = y.digits();
     Chart {
         title: ("the best figure so far, over what was trained".into(), 16),
         margin: 16,
@@ -116,7 +115,7 @@ fn progress(summary: &Summary) -> Chart {
         x_name: "length of all trials together".into(),
         y_name: summary.metric.to_owned(),
         x_format: None,
-        y_format: Some(Box::new(move |figure| format!("{figure:.digits$}"))),
+        y_format: Some(Box::new(|figure| format!("{figure:.3}"))),
         has_grid: true,
         legend: None,
         series: vec![Series::line(points, VERMILION.stroke_width(2))],

@@ -1,0 +1,51 @@
+//! The job of a trial, as it is given to an engine.
+
+use bellwether_core::InputError;
+use bellwether_core::job::{CheckedJob, Job, WorkerRange};
+use bellwether_core::sweep::{Ladder, Unit};
+
+use super::drive::Laid;
+use crate::ledger::Task;
+use crate::request::Submission;
+
+/// A trial's job with its name, which is accepted once for each `key`; it begins with one worker.
+pub(super) fn named(laid: Laid, name: &str, key: String) -> Result<Submission, InputError> {
+    let Laid { job, task } = laid;
+    Ok(Submission {
+        job: job.edit(|job| name.clone_into(&mut job.name))?,
+        name: Some(name.to_owned()),
+        workers: Some(WorkerRange { min: 1, max: 1 }),
+        weight: 1.0,
+        deadline_s: None,
+        task,
+        profile: None,
+        rates: Vec::new(),
+        protocols: Vec::new(),
+        servers: None,
+        profile_first: false,
+        key: Some(key),
+        queue: None,
+        user: None,
+    })
+}
+
+/// Steps of a unit of length.
+pub(super) fn unit_steps(unit: Unit, job: &CheckedJob, task: Task) -> u64 {
+    match unit {
+        Unit::Steps => 1,
+        Unit::Epochs => task.training_samples.div_ceil(job.batch.size.max(1)).max(1),
+    }
+}
+
+/// Gives a job the length of a whole trial, and evaluations at every rung.
+pub(super) fn stretch(job: &mut Job, ladder: Ladder, unit: Unit, unit_steps: u64) {
+    (job.epochs, job.steps) = match unit {
+        Unit::Epochs => (Some(ladder.maximum), None),
+        Unit::Steps => (None, Some(ladder.maximum)),
+    };
+    let every = ladder.minimum.saturating_mul(unit_steps);
+    let own = job.evaluation.every_steps;
+    if own == 0 || !every.is_multiple_of(own) {
+        job.evaluation.every_steps = every;
+    }
+}
