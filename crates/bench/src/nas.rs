@@ -1,8 +1,8 @@
 //! `nas`: how well supernets rank architectures, one-shot and few-shot, beside training from scratch.
 //!
-//! The truth is a sample of architectures, each trained from scratch with several seeds. One-shot, few-shot and one-shot
-//! with as many epochs in all as few-shot score the same sample, with several seeds of the supernets. Everything is
-//! kept in a file line by line, so that a measurement of hours can be stopped and goes on.
+//! The truth is a sample of architectures, each trained from scratch with several seeds. One-shot, few-shot, and
+//! one-shot with as many epochs in all as few-shot score the same sample, with several seeds of the supernets.
+//! Everything is kept in a file line by line, so that a measurement of hours can be stopped and goes on.
 
 use std::path::PathBuf;
 use std::time::Instant;

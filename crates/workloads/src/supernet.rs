@@ -7,7 +7,7 @@ use bellwether_core::InputError;
 use bellwether_core::job::{CellOperation, Job, Model};
 use bellwether_runtime::workload::{Evaluation, Layout, MicroBatch, Weights, Workload, WorkloadError};
 
-use crate::data::Dataset;
+use crate::data::{Access, Dataset};
 use crate::model::network;
 use crate::network_workload::NetworkTrainee;
 
@@ -32,7 +32,7 @@ impl Supernet {
                 InputError::new("model.kind", "only a network of cells holds architectures to choose from");
             return Err(error.hint("write kind = \"cell\""));
         }
-        let data = Dataset::load(&job.data, 1, open)?;
+        let data = Dataset::load(&job.data, 1, Access::Whole(open))?;
         let network = network(&job.model, data.image(), data.classes())?;
         let trainee = NetworkTrainee::new(job, network, data)?;
         let samples: Vec<u64> = (0..trainee.held_out_samples()).collect();

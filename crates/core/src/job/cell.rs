@@ -124,8 +124,8 @@ pub struct Cell {
     /// The operations that an edge may hold.
     #[serde(default = "operations")]
     pub operations: Vec<CellOperation>,
-    /// One operation for each edge, or a list of them for a supernet: `["conv3x3", ["none", "skip"], …]`, or the text of
-    /// NAS-Bench-201 (`"|conv3x3~0|+|none~0|skip~1|+…"`). Without it every edge holds all `operations`.
+    /// One operation for each edge, or a list of them for a supernet: `["conv3x3", ["none", "skip"], …]`, or the text
+    /// of NAS-Bench-201 (`"|conv3x3~0|+|none~0|skip~1|+…"`). Without it every edge holds all `operations`.
     #[serde(default, skip_serializing_if = "CellEdges::is_free")]
     pub architecture: CellEdges,
 }

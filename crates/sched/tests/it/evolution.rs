@@ -32,7 +32,7 @@ fn evolution_finds_what_chance_does_not() {
     let mean = |method| (0..20).map(|seed| best(method, 200, seed)).sum::<f64>() / 20.0;
     let (evolved, random) = (mean(EVOLUTION), mean(Method::Random));
     println!("evolution {evolved}, random {random}");
-    assert!(evolved > 7.5 && random < 6.5, "{evolved} {random}");
+    assert!(evolved > random + 1.0, "{evolved} {random}");
 }
 
 #[test]

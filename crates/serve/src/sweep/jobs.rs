@@ -6,6 +6,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use bellwether_core::InputError;
+use bellwether_core::knowledge::Knowledge;
 use bellwether_core::job::WorkerRange;
 use bellwether_runtime::run_dir::StateDir;
 use bellwether_sched::registry::Registry;
@@ -179,6 +180,8 @@ fn open(room: Room) -> Result<(Engine<Processes>, engine::Channels), EngineError
         time_scale: None,
         registry: Registry::built_in(),
         retries: daemon::RETRIES,
+        // What trials promise is the sweep's to know.
+        remaining: Some(Knowledge::Nominal),
         compact_at: daemon::COMPACT_AT_BYTES,
         prepare: daemon::prepare(state_dir),
         outlook: None,

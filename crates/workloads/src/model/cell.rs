@@ -1,9 +1,9 @@
 //! A network of cells (the macro-skeleton of NAS-Bench-201), for one architecture and for a supernet that holds many.
 //!
-//! A 3×3 convolution, stages of equal cells with a residual block of stride 2 before each but the first,
-//! normalisation, ReLU, global average pooling and a linear layer. Normalisations have neither scale nor shift. A network with one architecture
-//! keeps running statistics, as others do. A supernet keeps none, because those of one path are not those of another:
-//! it normalises by the samples at hand in evaluation, too.
+//! A 3×3 convolution, stages of equal cells with a residual block of stride 2 before each but the first, normalisation,
+//! ReLU, global average pooling and a linear layer. Normalisations have neither scale nor shift. A network with one
+//! architecture keeps running statistics, as others do. A supernet keeps none, because those of one path are not those
+//! of another: it normalises by the samples at hand in evaluation, too.
 //!
 //! A supernet computes one path: one operation for each edge, drawn uniformly by the seed of the micro-batch, which is
 //! that of (job, step, virtual node). So the paths, and with them the bits, are the same on any workers. Weights beside

@@ -99,7 +99,8 @@ proptest! {
         if !kept.is_empty() {
             let state = State::fold(&kept).unwrap();
             if let Entry::Decided { decision } = &lines[kept.len()].entry {
-                prop_assert_eq!(state.next().as_ref(), Some(decision));
+                let next = state.next();
+                prop_assert_eq!(next.as_ref(), Some(decision));
             }
         }
     }
