@@ -6,8 +6,8 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use bellwether_core::InputError;
-use bellwether_core::knowledge::Knowledge;
 use bellwether_core::job::WorkerRange;
+use bellwether_core::knowledge::Knowledge;
 use bellwether_runtime::run_dir::StateDir;
 use bellwether_sched::registry::Registry;
 use tokio::sync::{oneshot, watch};
