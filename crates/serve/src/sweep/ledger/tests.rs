@@ -99,7 +99,7 @@ proptest! {
         if !kept.is_empty() {
             let state = State::fold(&kept).unwrap();
             if let Entry::Decided { decision } = &lines[kept.len()].entry {
-                prop_assert_eq!(state.next().as_ref(), Some(decision));
+                prop_assert_eq!(state.next(), Some(decision.clone()));
             }
         }
     }
