@@ -59,8 +59,8 @@ def sweep(
 ) -> Sweep:
     """Runs the sweep in `file`, or goes on with it, as ``bellwether sweep`` does; what happens is shown on stderr.
 
-    `folder`: of the sweep, by default the file's name with ``.sweep`` in the working directory. `workers`: slots for all
-    trials. `daemon`: the state directory of a daemon whose jobs the trials shall be. Raises InputError for a sweep file
+    `folder`: of the sweep, by default the file's name with ``.sweep`` in the working directory. `workers`: slots for
+    all trials. `daemon`: the state directory of a daemon whose jobs the trials shall be. Raises InputError for a sweep file
     that cannot be run, and BellwetherError if no trial could be trained.
     """
     file = Path(file)

@@ -75,7 +75,7 @@ pub enum TrialState {
     Finished,
     /// The trial scheduler ended it.
     Stopped(Reason),
-    /// It could not be trained, or its numbers were no numbers.
+    /// It could not be trained, or its figures were not finite.
     Failed(String),
 }
 
@@ -285,7 +285,7 @@ impl Search {
         }
     }
 
-    /// Takes in the figure of a trial at a length. A figure that is no number fails the trial.
+    /// Takes in the figure of a trial at a length. A figure that is not finite fails the trial.
     ///
     /// # Errors
     ///

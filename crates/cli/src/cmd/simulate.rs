@@ -100,7 +100,8 @@ pub(crate) struct SimulateArguments {
     /// Run the sweep in this file on known learning curves instead, under every trial scheduler; --restart is what a
     /// trial pays when it begins or goes on
     #[arg(long, value_name = "SWEEP.toml", requires = "curves",
-          conflicts_with_all = ["cluster", "trace", "replay", "policy", "plot", "jobs_out", "queues_out", "decisions_out"])]
+          conflicts_with_all = ["cluster", "trace", "replay", "policy", "plot", "jobs_out",
+          "queues_out", "decisions_out"])]
     pub(crate) sweep: Option<PathBuf>,
     /// With --sweep: rows of trial,length,value, or the sweep.jsonl of a sweep that has ended
     #[arg(long, value_name = "FILE.csv|SWEEP.jsonl", requires = "sweep")]

@@ -42,8 +42,8 @@ pub(crate) struct SweepArguments {
     /// The sweep file
     #[arg(value_name = "SWEEP.toml")]
     pub(crate) sweep: PathBuf,
-    /// Folder of the sweep: its ledger, its trials and the winner's job file; a sweep that is there goes on [default: the
-    /// sweep file's name with .sweep, in the working directory]
+    /// Folder of the sweep: its ledger, its trials and the winner's job file; a sweep that is there goes on [default:
+    /// the sweep file's name with .sweep, in the working directory]
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
     /// Slots for the workers of all trials [default: the sweep file's, or one for each core]

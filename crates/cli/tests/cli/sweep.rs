@@ -166,7 +166,8 @@ fn a_sweep_that_is_stopped_pauses_its_trials() {
 #[test]
 fn a_grid_trains_every_combination_and_a_trial_that_diverges_ends_alone() {
     let scene = scene(
-        "job = \"job.toml\"\nworkers = 2\n[set]\nepochs = 2\n[space]\n\"optimizer.learning_rate\" = { choices = [0.1, 1e38] }\n\
+        "job = \"job.toml\"\nworkers = 2\n[set]\nepochs = 2\n[space]\n\
+         \"optimizer.learning_rate\" = { choices = [0.1, 1e38] }\n\
          \"batch.size\" = { choices = [40, 42] }\n[objective]\nmetric = \"loss\"\n[sampler]\nkind = \"grid\"\n",
     );
     let ended = scene.call(&["sweep", "s.toml", "--format", "json"]);

@@ -71,7 +71,7 @@ pub(super) fn sweep(file: &SweepFile) -> Result<Space, InputError> {
 
 fn space(ranges: &BTreeMap<String, Range>) -> Result<Space, InputError> {
     if ranges.is_empty() {
-        let hint = "name a key of the job file, such as \"optimizer.learning_rate\" = { low = 1e-4, high = 1.0, scale = \"log\" }";
+        let hint = "name a key of the job file: \"optimizer.learning_rate\" = { low = 1e-4, high = 1.0 }";
         return Err(InputError::new("space", "no key is varied").hint(hint));
     }
     if ranges.len() > KEYS_MAX {

@@ -89,7 +89,7 @@ pub enum Entry {
         step: u64,
         /// The same in units of length.
         at: u64,
-        /// The metric; absent where it was no number.
+        /// The metric; absent where it was not finite.
         figure: Option<f64>,
     },
     /// A trial's job has ended.

@@ -56,8 +56,8 @@ pub(super) fn simulate(
     let known = curves(source)?;
     if known.left_out > 0 {
         printer.note(format_args!(
-            "note: {} trials that ended early tell no whole curve and are left out; those that are left are better than \
-             chance",
+            "note: {} trials that ended early tell no whole curve and are left out; those that are left are better \
+             than chance",
             known.left_out
         ));
     }

@@ -99,8 +99,7 @@ proptest! {
         if !kept.is_empty() {
             let state = State::fold(&kept).unwrap();
             if let Entry::Decided { decision } = &lines[kept.len()].entry {
-                let next = state.next();
-                prop_assert_eq!(next.as_ref(), Some(decision));
+                prop_assert_eq!(state.next(), Some(decision.clone()));
             }
         }
     }
