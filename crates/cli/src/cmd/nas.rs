@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use bellwether_core::job::{Cell, CellOperation, CheckedJob, Job, Model};
 use bellwether_core::nas::NasFile;
 use bellwether_core::{InputError, parse};
-use bellwether_render::duration::written;
+use bellwether_render::duration::{precise, written};
 use bellwether_runtime::workload::Weights;
 use bellwether_session::Spawn;
 use bellwether_session::nas::devices::with_architecture;
@@ -175,7 +175,7 @@ fn predictor(
     let workers = device.workers.unwrap_or(job.workers.min);
     let most = device.measured;
     let mut tell = |number: usize, one: &bellwether_session::nas::devices::Measured| {
-        printer.note(format_args!("measured {} of {most}: {} a step", number + 1, written(one.step_s)));
+        printer.note(format_args!("measured {} of {most}: {} a step", number + 1, precise(one.step_s)));
     };
     let kept = folder.join("measured.json");
     let measured = measure_all((job, cell), (device, workers), spawn, session::build, &kept, &mut tell)?;
