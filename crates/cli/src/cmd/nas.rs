@@ -122,7 +122,7 @@ fn read(arguments: &NasArguments) -> Result<(NasFile, CheckedJob, Cell), Failure
     let place = arguments.search.display().to_string();
     let text = fs::read_to_string(&arguments.search).map_err(|error| {
         InputError::new(&place, format!("the file of the search cannot be read: {error}"))
-            .hint("`bellwether nas SEARCH.toml` takes a file as docs/search.md describes it; examples/nas.toml is one")
+            .hint("`bellwether nas SEARCH.toml` takes a file as docs/search.md describes it; examples/nas/few-shot.toml is one")
     })?;
     let file = NasFile::read(&text, &place)?;
     let beside = arguments.search.parent().unwrap_or(Path::new("")).join(&file.job);
