@@ -56,7 +56,7 @@ pub(super) struct NasArguments {
     #[arg(long, value_name = "N", default_value_t = 60)]
     epochs: u64,
     /// Channels of the network
-    #[arg(long, value_name = "N", default_value_t = 4)]
+    #[arg(long, value_name = "N", default_value_t = 8)]
     channels: usize,
     /// Supernets, or architectures, that are trained at the same time
     #[arg(long, value_name = "N", default_value_t = 1)]

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use bellwether_core::job::{Cell, CellOperation, CheckedJob, Job, Model};
 use bellwether_core::nas::NasFile;
 use bellwether_core::{InputError, parse};
-use bellwether_render::duration::written;
+use bellwether_render::duration::{precise, written};
 use bellwether_runtime::workload::Weights;
 use bellwether_session::Spawn;
 use bellwether_session::nas::devices::with_architecture;
@@ -122,7 +122,7 @@ fn read(arguments: &NasArguments) -> Result<(NasFile, CheckedJob, Cell), Failure
     let place = arguments.search.display().to_string();
     let text = fs::read_to_string(&arguments.search).map_err(|error| {
         InputError::new(&place, format!("the file of the search cannot be read: {error}"))
-            .hint("`bellwether nas SEARCH.toml` takes a file as docs/search.md describes it; examples/nas.toml is one")
+            .hint("`bellwether nas SEARCH.toml` takes a file as docs/search.md describes it; examples/nas/few-shot.toml is one")
     })?;
     let file = NasFile::read(&text, &place)?;
     let beside = arguments.search.parent().unwrap_or(Path::new("")).join(&file.job);
@@ -175,7 +175,7 @@ fn predictor(
     let workers = device.workers.unwrap_or(job.workers.min);
     let most = device.measured;
     let mut tell = |number: usize, one: &bellwether_session::nas::devices::Measured| {
-        printer.note(format_args!("measured {} of {most}: {} a step", number + 1, written(one.step_s)));
+        printer.note(format_args!("measured {} of {most}: {} a step", number + 1, precise(one.step_s)));
     };
     let kept = folder.join("measured.json");
     let measured = measure_all((job, cell), (device, workers), spawn, session::build, &kept, &mut tell)?;

@@ -1,4 +1,4 @@
-//! `nas`: a few-shot search from its file to a job that trains; the same whoever trains it, and killed or not.
+//! `nas`: a few-shot search from its file to a job that trains; the same on any workers, killed or not.
 
 use std::fs;
 use std::path::Path;

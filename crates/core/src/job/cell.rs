@@ -22,7 +22,7 @@ use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::error::{InputError, ParseError};
-use crate::parse::did_you_mean;
+use crate::spelling::did_you_mean;
 
 /// Most nodes of a cell: 28 edges.
 const NODES_MAX: usize = 8;

@@ -14,7 +14,7 @@ fn score(genome: &[usize]) -> f64 {
     genome.iter().zip([3, 1, 2, 0, 3, 3, 1, 2]).filter(|(own, best)| **own == *best).count() as f64
 }
 
-/// The best score after so many questions.
+/// The best score of a number of questions.
 fn best(method: Method, questions: usize, seed: u64) -> f64 {
     let mut search = Search::new(method, vec![4; 8], seed);
     let mut best = 0.0_f64;

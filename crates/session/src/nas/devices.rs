@@ -10,8 +10,8 @@
 //! | symbol | meaning                                                                                  | unit |
 //! |--------|------------------------------------------------------------------------------------------|------|
 //! | n_o    | edges that hold operation o and decide the output; o is one of the four that compute     | 1    |
-//! | b      | coefficients, by least squares of the residuals or of the relative ones, whichever       | s, B |
-//! |        | predicts left-out architectures better                                                   |      |
+//! | b      | coefficients, by least squares of the residuals or of the relative ones, of all or the   | s, B |
+//! |        | dearest operations, whichever predicts left-out architectures best                       |      |
 //!
 //! # Source
 //!
@@ -95,12 +95,21 @@ pub fn features(architecture: &[CellOperation]) -> Vec<f64> {
     COMPUTING.iter().map(count).collect()
 }
 
-fn candidates() -> Vec<Candidate> {
-    let columns = [0, 1, 2, 3];
-    let plain = Candidate::least_squares("operations", &columns, Scale::Plain);
-    let relative =
-        Candidate { method: Method::RelativeLeastSquares, name: "relative".into(), ..plain.clone() };
-    vec![plain, relative]
+/// Lines through all operations that occur in several numbers, and through fewer: where few architectures are
+/// measured, the numbers of some may depend on those of others.
+fn candidates(samples: &[Sample]) -> Vec<Candidate> {
+    let varies =
+        |column: &usize| samples.iter().any(|one| one.features[*column] != samples[0].features[*column]);
+    // Convolutions of 3×3 take most.
+    let mut columns: Vec<usize> = [2, 1, 3, 0].into_iter().filter(varies).collect();
+    let mut candidates = Vec::new();
+    while !columns.is_empty() {
+        let plain = Candidate::least_squares("operations", &columns, Scale::Plain);
+        let name = "operations, relative errors".into();
+        candidates.extend([plain.clone(), Candidate { method: Method::RelativeLeastSquares, name, ..plain }]);
+        columns.pop();
+    }
+    candidates
 }
 
 impl Predictor {
@@ -125,8 +134,11 @@ impl Predictor {
             measured.iter().map(|one| Some(sample(one, one.peak_bytes?))).collect();
         let few = |error: InputError| InputError { place: "device.measured".into(), ..error };
         Ok(Predictor {
-            step_s: choose(&times, &candidates()).map_err(few)?,
-            memory_bytes: memory.map(|memory| choose(&memory, &candidates())).transpose().map_err(few)?,
+            step_s: choose(&times, &candidates(&times)).map_err(few)?,
+            memory_bytes: memory
+                .map(|memory| choose(&memory, &candidates(&memory)))
+                .transpose()
+                .map_err(few)?,
             dollars_per_step_s: device
                 .price
                 .map(|price| price.get() / 3600.0 * f64::from(workers) * steps as f64),

@@ -13,8 +13,8 @@ use super::devices::{Measured, features, to_measure};
 use super::*;
 
 fn job() -> CheckedJob {
-    let text = "name = \"cells\"\nsteps = 21\nworkers = 1\n[batch]\nsize = 8\nvirtual_nodes = 4\n[model]\nkind = \"cell\"\n\
-                [data]\nkind = \"digits\"\n[optimizer]\nkind = \"sgd\"\nlearning_rate = 0.1\n";
+    let text = "name = \"cells\"\nsteps = 21\nworkers = 1\n[batch]\nsize = 8\nvirtual_nodes = 4\n\
+                [model]\nkind = \"cell\"\n[data]\nkind = \"digits\"\n[optimizer]\nkind = \"sgd\"\nlearning_rate = 0.1\n";
     bellwether_core::parse::job(text, "job.toml", &[]).unwrap()
 }
 
@@ -131,6 +131,20 @@ fn what_follows_the_form_is_predicted() {
     // What leads nowhere costs nothing.
     let dead = [Conv3x3, Skip, None, None, None, Skip];
     assert_eq!(features(&dead), [2.0, 0.0, 0.0, 0.0]);
+}
+
+#[test]
+fn a_space_without_some_operations_is_predicted_too() {
+    let Model::Cell(cell) = job().model.clone() else { unreachable!() };
+    let cell = cell.with_edges(vec![vec![None, Conv3x3]; 3].into_iter().chain(vec![vec![Skip]; 3]).collect());
+    let measured = to_measure(&cell, 8, 1).into_iter().map(|architecture| {
+        let step_s = truth_s(&architecture);
+        Measured { peak_bytes: Option::None, architecture, step_s }
+    });
+    let predictor = Predictor::fit(measured.collect(), &DeviceOptions::default(), 1, 1).unwrap();
+    let architecture = [Conv3x3, None, Conv3x3, Skip, Skip, Skip];
+    assert!((predictor.costs(&architecture).step_s / truth_s(&architecture) - 1.0).abs() < 0.2);
+    assert_eq!(predictor.costs(&architecture).memory_bytes, Option::None);
 }
 
 #[test]

@@ -32,7 +32,7 @@ const EVALUATION_PATHS: u64 = 4;
 pub(super) struct CellNetwork {
     cell: Cell,
     edges: Vec<Vec<CellOperation>>,
-    /// Where it is no supernet.
+    /// That of a network with one architecture.
     fixed: Option<Vec<CellOperation>>,
     /// Channels, height and width of a sample.
     image: [usize; 3],

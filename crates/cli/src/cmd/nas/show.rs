@@ -5,7 +5,7 @@ use std::fmt::Write;
 use bellwether_core::job::architecture_text;
 use bellwether_core::units::{Bytes, Dollars};
 use bellwether_render as render;
-use bellwether_render::duration::written;
+use bellwether_render::duration::{precise, written};
 use bellwether_render::table::aligned;
 use serde_json::{Value, json};
 
@@ -53,7 +53,7 @@ fn table(outcome: &Outcome<'_>) -> String {
             (place + 1).to_string(),
             format!("{:.2} %", found.score.accuracy * 100.0),
             format!("{:.4}", found.score.loss),
-            costs.map_or_else(none, |costs| written(costs.step_s)),
+            costs.map_or_else(none, |costs| precise(costs.step_s)),
             memory.map_or_else(none, |bytes| Bytes(bytes.max(0.0) as u64).to_string()),
             dollars.map_or_else(none, |dollars| Dollars::new(dollars).to_string()),
             architecture_text(&found.architecture),
