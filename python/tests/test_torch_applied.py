@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from runs import COMMAND, ROOT, environment_without
+from runs import COMMAND, ROOT, environment_without, takes_long
 from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -138,6 +138,7 @@ class Applied(unittest.TestCase):
                 found.append(int(entry.parent.name))
         return found
 
+    @takes_long
     def test_a_script_is_trained_evaluated_and_applied(self) -> None:
         """The same numbers as in the run, and the same bytes for any workers, also when one is killed."""
         self.call("run", "--python", sys.executable, str(SCRIPT), "--workers", "2")

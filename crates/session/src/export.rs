@@ -113,8 +113,8 @@ pub fn weights_in(file: &Path, job: &Job, layout: &Layout) -> Result<Weights, In
     let wrong = |what: String| InputError::new(place(file), what);
     let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let step = name.strip_prefix("step-").and_then(|name| name.strip_suffix(".safetensors")?.parse().ok());
-    let step: u64 = step.ok_or_else(|| {
-        wrong("is not called as checkpoints are, step-NUMBER.safetensors".into())
+    let step = step.filter(|step: &u64| name == format!("step-{step:012}.safetensors")).ok_or_else(|| {
+        wrong("is not called as checkpoints are, step-000000000123.safetensors".into())
             .hint("a run's folder has them in checkpoints/")
     })?;
     let folder = file.parent().unwrap_or(Path::new(".")).to_path_buf();

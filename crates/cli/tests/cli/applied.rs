@@ -247,14 +247,14 @@ fn what_cannot_be_predicted_is_named() {
     scene.call(&["evaluate", "job", "--data", "few.csv"]).refused_with(&["2 values", "the model takes 64"]);
     // A checkpoint that another job wrote.
     let checkpoint = "state/bellwether/job-1/checkpoints/step-000000000150.safetensors";
-    fs::copy(scene.path(checkpoint), scene.path("step-150.safetensors")).expect("it can be copied");
+    fs::copy(scene.path(checkpoint), scene.path("step-000000000150.safetensors")).expect("it can be copied");
     scene
-        .call(&["evaluate", "step-150.safetensors"])
+        .call(&["evaluate", "step-000000000150.safetensors"])
         .refused_with(&["lies in no run's folder", "--job JOB.toml"]);
     scene.write("wide.toml", jobs::momentum().steps(150).text().replace("[48]", "[47]"));
-    let other = scene.call(&["evaluate", "step-150.safetensors", "--job", "wide.toml"]);
+    let other = scene.call(&["evaluate", "step-000000000150.safetensors", "--job", "wide.toml"]);
     other.refused_with(&["belongs to another job", "--job"]);
-    assert_eq!(scene.call(&["evaluate", "step-150.safetensors", "--job", "job.toml"]).code, Some(0));
+    assert_eq!(scene.call(&["evaluate", "step-000000000150.safetensors", "--job", "job.toml"]).code, Some(0));
     let synthetic = Scene::new(&jobs::slow(1).replace("steps = 100", "steps = 2"));
     assert_eq!(synthetic.train(&["--workers", "1"]).end().code, Some(0));
     synthetic.write("rows.csv", "1,2\n");
