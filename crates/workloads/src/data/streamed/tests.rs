@@ -262,7 +262,7 @@ fn images_in_files_are_those_in_memory() {
 #[test]
 fn batches_and_records_in_files_are_those_in_memory() {
     let batch: Vec<u8> =
-        (0..3073 * 12).map(|place: u32| if place % 3073 == 0 { 3 } else { place as u8 }).collect();
+        (0..3073 * 12).map(|place: u32| if place.is_multiple_of(3073) { 3 } else { place as u8 }).collect();
     let folder = Folder::with(&[
         ("one.bin", &batch[..3073 * 5]),
         ("two.bin", &batch[3073 * 5..]),
