@@ -3,8 +3,8 @@
 //!
 //! [`build()`] turns a checked job into a workload. Files are opened by what the caller gives, a function that reads a
 //! whole file or [`Files`] of which ranges are read; everything else here is a function of bytes and numbers. Nothing
-//! here knows of workers or networks. The synthetic device and a paced one sleep, and where samples are read from files a
-//! thread reads ahead and what is waited for it is measured.
+//! here knows of workers or networks. The synthetic device and a paced one sleep; where samples are read from files, a
+//! thread reads ahead, and how long it is waited for is measured.
 
 mod build;
 pub mod data;
