@@ -78,7 +78,7 @@ fn open_data(path: &Path) -> io::Result<(fs::File, u64)> {
     Ok((file, length))
 }
 
-/// The files that a job's data are read from, of which none is read whole that has more than so many bytes.
+/// The files that a job's data are read from. A file with more than `limit_bytes` is not read whole.
 pub(crate) fn data(limit_bytes: u64) -> Arc<dyn Files> {
     Arc::new(DataFiles { limit_bytes })
 }

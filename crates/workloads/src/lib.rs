@@ -1,10 +1,10 @@
 //! What is trained: models, data sets and the synthetic device, each behind the runtime's
 //! [`Workload`](bellwether_runtime::workload::Workload).
 //!
-//! [`build()`] turns a checked job into a workload. Files are opened by what the caller gives, a function that reads one
-//! whole or [`Files`] of which ranges are read; everything else here is a function of bytes and numbers. Nothing here
-//! knows of workers or networks. The synthetic device and a paced one sleep, and where samples are read from files a
-//! thread reads ahead and what is waited for it is measured.
+//! [`build()`] turns a checked job into a workload. Files are opened by what the caller gives, a function that reads a
+//! whole file or [`Files`] of which ranges are read; everything else here is a function of bytes and numbers. Nothing
+//! here knows of workers or networks. The synthetic device and a paced one sleep; where samples are read from files, a
+//! thread reads ahead, and how long it is waited for is measured.
 
 mod build;
 pub mod data;

@@ -10,7 +10,7 @@ use crate::harness::Scene;
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
 
 /// Those that are jobs.
-const JOBS: [&str; 9] = [
+const JOBS: [&str; 10] = [
     "digits",
     "convnet",
     "resnet",
@@ -20,6 +20,7 @@ const JOBS: [&str; 9] = [
     "goodput",
     "asynchronous",
     "verified",
+    "streamed",
 ];
 
 fn trains(name: &str) {
@@ -39,6 +40,17 @@ fn every_example_trains() {
     // Federations are not jobs.
     let jobs = names_of_files.filter(|name| name.ends_with(".toml") && !name.starts_with("federation-"));
     assert_eq!(jobs.count(), JOBS.len(), "an example is not named here");
+}
+
+#[test]
+fn the_streamed_example_trains_what_it_would_in_memory() {
+    let digest = |streamed: &str| {
+        let scene = Scene::new("");
+        let path = format!("{FOLDER}/streamed.toml");
+        let ended = scene.call(&["run", &path, "--steps", "8", "--set", streamed, "--format", "json"]);
+        serde_json::from_str::<Summary>(&ended.stdout).expect("a summary").params_digest
+    };
+    assert_eq!(digest("data.streamed=true"), digest("data.streamed=false"));
 }
 
 #[test]

@@ -50,7 +50,7 @@ fn trained(files: &[(&str, Vec<u8>)], job: &str, workers: &str) -> Summary {
 }
 
 #[test]
-fn shards_train_the_bits_of_one_file_whoever_is_killed() {
+fn shards_train_the_bits_of_one_file_when_a_worker_is_killed_too() {
     let whole = ("whole.csv", lines(0..900).into_bytes());
     let expected = trained(&[whole], &job(300, MLP, &table("whole.csv", false)), "1");
     assert_eq!(expected.data_wait, None, "what is in memory is not waited for");
@@ -174,7 +174,7 @@ fn files_that_cannot_be_streamed_are_refused() {
     refused(&table("none-*.csv", true), &["none-*.csv", "describes no file"]);
     refused("kind = \"csv\"\npath = []", &["data.path", "no file is named"]);
     refused("kind = \"csv\"\npath = 5", &["job.toml, line 7", "a path, or a list of paths"]);
-    refused("kind = \"records\"\npath = \"odd.bin\"", &["odd.bin", "tar archive"]);
+    refused("kind = \"records\"\npath = \"odd.bin\"", &["odd.bin", "its member at byte 0", "unpack"]);
     let transformer = "kind = \"transformer\"\ncontext = 4\nwidth = 8\nlayers = 1\nheads = 1";
     scene.write("job.toml", job(5, transformer, "kind = \"tokens\"\npath = \"odd.bin\"\nvocabulary = 9"));
     scene.call(&["run", "job.toml"]).refused_with(&["odd.bin", "3 bytes", "data.token"]);

@@ -287,19 +287,7 @@ fn data(data: &Data) -> Check {
     match data {
         Data::Csv { path, classes, .. } => {
             named("data.path", path)?;
-            let different = classes.iter().collect::<BTreeSet<_>>().len();
-            ensure(
-                classes.is_empty() || (2..=1 << 12).contains(&classes.len()),
-                "data.classes",
-                format!("{} is not in 2…4096", classes.len()),
-                "leave it out where labels are numbers",
-            )?;
-            ensure(
-                different == classes.len(),
-                "data.classes",
-                "a name is there twice",
-                "name each class once",
-            )
+            class_names(classes)
         }
         Data::Idx { images, labels, test_images, test_labels, .. } => {
             named("data.images", images)?;
@@ -333,6 +321,17 @@ fn data(data: &Data) -> Check {
         }
         _ => Ok(()),
     }
+}
+
+fn class_names(classes: &[String]) -> Check {
+    let different = classes.iter().collect::<BTreeSet<_>>().len();
+    ensure(
+        classes.is_empty() || (2..=1 << 12).contains(&classes.len()),
+        "data.classes",
+        format!("{} is not in 2…4096", classes.len()),
+        "leave it out where labels are numbers",
+    )?;
+    ensure(different == classes.len(), "data.classes", "a name is there twice", "name each class once")
 }
 
 fn named(key: &str, files: &Shards) -> Check {

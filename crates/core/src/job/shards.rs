@@ -144,3 +144,20 @@ impl JsonSchema for Shards {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_file_is_a_text_and_several_are_a_list() {
+        for text in [r#""a.csv""#, r#"["a.csv","b-*.csv"]"#, "[]"] {
+            let shards: Shards = serde_json::from_str(text).unwrap();
+            assert_eq!(serde_json::to_string(&shards).unwrap(), text);
+        }
+        assert!(
+            serde_json::from_str::<Shards>("[5]").is_err() && serde_json::from_str::<Shards>("5").is_err()
+        );
+        assert_eq!(Shards::from(vec!["a".into(), "b".into()]).to_string(), "a and 1 more");
+    }
+}

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::Part;
 use crate::random::Stream;
 
-/// Samples whose rank is written down: one number for so many bits.
+/// Bits of a block: the rank of its first sample is written down.
 const BLOCK: u64 = 512;
 
 /// The two parts of a data set.
@@ -80,7 +80,7 @@ impl Places {
         (0..all).filter(move |row| self.is_held_out(*row) == (part == Part::HeldOut))
     }
 
-    /// Sample `index` of a part, which has more than so many.
+    /// Sample `index` of a part; the part has more than `index` samples.
     pub(super) fn at(&self, part: Part, index: u64) -> u64 {
         match (self, part) {
             (Places::Cut { cut, .. }, Part::HeldOut) => cut + index,

@@ -1,7 +1,7 @@
 //! Records in a tar archive, as WebDataset lays them out: members that follow each other and whose paths are equal up
-//! to the first dot of their names are one sample. An image is a `.pgm` or `.ppm` (binary, up to 255), or a `.bin` of bare
-//! bytes, plane by plane, whose shape the job names; `.cls` is its class, a number in digits. Other members are passed
-//! over.
+//! to the first dot of their names are one sample. An image is a `.pgm` or `.ppm` (binary, up to 255), or a `.bin` of
+//! bare bytes, plane by plane, whose shape the job names; `.cls` is its class, a number in digits. Other members are
+//! passed over.
 
 use bellwether_core::InputError;
 

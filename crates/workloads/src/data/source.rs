@@ -1,6 +1,6 @@
 //! Where the bytes of samples come from: memory, or ranges of the caller's files.
 //!
-//! Whoever opens a file tells its version. Everything that is read later is of the same version, or an error says that
+//! A file has a version when it is opened. Everything that is read later is of the same version, or an error says that
 //! the file has changed: samples are never taken from a file that is another one by then.
 
 use std::io::{self, Read};

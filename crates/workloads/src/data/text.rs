@@ -55,7 +55,8 @@ impl Text {
         let (bytes, mut total, mut files) = (alphabet.token.bytes() as u64, 0, Vec::new());
         for source in sources {
             if !source.len().is_multiple_of(bytes) {
-                let what = format!("{} bytes are no whole number of tokens of {bytes} bytes", source.len());
+                let what =
+                    format!("{} bytes are not a whole number of tokens of {bytes} bytes", source.len());
                 return Err(InputError::new(source.name(), what).hint("is data.token the right one?"));
             }
             total += source.len() / bytes;
@@ -69,7 +70,9 @@ impl Text {
         let short = |part: &str, len: u64| {
             InputError::new(
                 name,
-                format!("its {part} part of {len} {unit} is shorter than one window of {needed} {unit} (context and one)"),
+                format!(
+                    "its {part} part of {len} {unit} is shorter than one window of {needed} {unit} (context and one)"
+                ),
             )
             .hint("give a longer text, a smaller model.context, or another data.held_out")
         };
