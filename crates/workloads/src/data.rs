@@ -18,6 +18,7 @@ pub mod rows;
 mod table;
 mod teacher;
 mod text;
+mod unit;
 
 use std::io;
 use std::path::Path;
@@ -25,11 +26,12 @@ use std::path::Path;
 use bellwether_core::InputError;
 use bellwether_core::job::{Data, Normalise};
 
-pub use self::cutter::{Cutter, Rows};
+pub use self::cutter::Cutter;
 pub use self::inspect::{Inspected, inspect};
 use self::table::{Features, Table};
 use self::teacher::Teacher;
 use self::text::Text;
+pub use self::unit::Rows;
 use crate::random::Stream;
 
 /// The caller's way to read a whole file.

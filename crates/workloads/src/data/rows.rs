@@ -9,8 +9,8 @@ use std::path::Path;
 use bellwether_core::InputError;
 use bellwether_core::job::{Data, Job, Model, Separator};
 
-use super::cutter::Rows;
 use super::table::Statistic;
+use super::unit::Rows;
 use super::{Dataset, Open, Part, Samples, csv, read_file, split_table};
 
 /// How samples of a job stand in files.
@@ -27,7 +27,7 @@ pub struct Form {
 pub(super) enum Kind {
     /// A row per line.
     Lines(Lines),
-    /// IDX3: a header of 16 bytes, then images of so many bytes.
+    /// IDX3: a header of 16 bytes, then the bytes of each image.
     Idx,
     /// CIFAR-10's records.
     Cifar,
