@@ -1,5 +1,5 @@
-//! `inference`: rows per second of `bellwether infer` with one worker, beside a plain loop over the same network and the
-//! same file; and the same rows with workers and a coordinator that are killed, byte by byte.
+//! `inference`: rows per second of `bellwether infer` with one worker, beside a plain loop over the same network and
+//! the same file; and the same rows with workers and a coordinator that are killed, byte by byte.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};

@@ -1,4 +1,4 @@
-//! How the held-out set is cut and added up, so that an evaluation has the same bits whoever computes which part.
+//! How the held-out set is cut and added up, so that an evaluation has the same bits for any workers.
 
 use std::ops::Range;
 

@@ -21,6 +21,7 @@ pub mod coordinator;
 pub mod desk;
 mod hands;
 pub mod wire;
+mod work;
 pub mod worker;
 
 use std::ops::Range;

@@ -27,6 +27,7 @@ mod table;
 mod tar;
 mod teacher;
 mod text;
+mod unit;
 
 use bellwether_core::InputError;
 use bellwether_core::job::{Data, Normalise, Shards as Named};
@@ -34,7 +35,7 @@ use bellwether_runtime::workload::WorkloadError;
 
 pub(crate) use self::access::Access;
 use self::access::{Reading, groups};
-pub use self::cutter::{Cutter, Rows};
+pub use self::cutter::Cutter;
 pub use self::inspect::{Inspected, inspect};
 use self::places::Places;
 use self::scaling::Scaling;
@@ -45,6 +46,7 @@ use self::streamed::{Plan, Streamed};
 use self::table::{Features, Table};
 use self::teacher::Teacher;
 use self::text::{Alphabet, Text};
+pub use self::unit::Rows;
 use crate::random::Stream;
 
 /// The digits that ship with the program; see `data/README.md` for source and licence.

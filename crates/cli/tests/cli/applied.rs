@@ -12,7 +12,7 @@ use crate::disk::may_mount;
 use crate::harness::{PROGRAM, Scene, signal, wait_for};
 use crate::jobs;
 
-/// The digits as a table, so many times over: 64 pixels and a label in each row.
+/// The digits as a table, repeated: 64 pixels and a label in each row.
 fn digits(times: usize) -> String {
     let packed = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/digits/digits.csv.gz"));
     let mut text = String::new();
@@ -89,7 +89,7 @@ fn an_evaluation_has_the_bits_of_the_runs_own_for_any_workers() {
 }
 
 #[test]
-fn predictions_are_the_same_bytes_whoever_computes_them_and_whoever_is_killed() {
+fn predictions_are_the_same_bytes_for_any_workers_and_kills() {
     let (scene, _) = trained();
     let table = digits(60);
     scene.write("rows.csv", &table);

@@ -12,7 +12,7 @@ use bellwether_core::job::Job;
 use super::desk::Desk;
 use super::hands::{Event, Granted, Shared, serve};
 use super::wire::{Message, receive, send};
-use super::{Answer, Request};
+pub use super::work::Work;
 use crate::channel::{Listener, Stream, raise_descriptor_limit};
 use crate::coordinator::{Endpoint, Spawn, Spawned};
 use crate::membership::WorkerId;
@@ -40,29 +40,6 @@ const PATIENCE_FACTOR: u32 = 20;
 
 /// The number by which who steers an inference is told from its workers.
 const STEERS: WorkerId = u64::MAX - 1;
-
-/// What is computed: how a unit becomes a request, and an answer a result. Called by a thread per worker.
-pub trait Work: Send + Sync + 'static {
-    /// What the source gives, and is handed to one worker.
-    type Unit: Send + Sync + 'static;
-    /// What becomes of it.
-    type Output: Send + 'static;
-
-    /// What a worker is asked for.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the unit cannot be understood; the inference ends with it once all results before it are
-    /// out.
-    fn request(&self, unit: &Self::Unit) -> Result<Request, InputError>;
-
-    /// What becomes of the answer.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the answer does not fit the unit.
-    fn output(&self, unit: &Self::Unit, answer: Answer) -> Result<Self::Output, InputError>;
-}
 
 /// How an inference is started.
 pub struct Options<W: Work> {

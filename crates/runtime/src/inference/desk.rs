@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::membership::WorkerId;
 use crate::membership::work_queue::{Rule, WorkQueue};
 
-/// How often a unit may be lost with its worker. A unit that kills whoever computes it must not be granted for ever.
+/// How often a unit may be lost with its worker. A unit that kills its workers must not be granted for ever.
 const LOSSES_MAX: u32 = 8;
 
 /// A unit of work whose content is `U`, with results `R`.

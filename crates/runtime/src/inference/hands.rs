@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bellwether_core::InputError;
 
-use super::coordinator::Work;
 use super::wire::{Message, WireError, receive, send, send_weights};
+use super::work::Work;
 use crate::channel::Stream;
 use crate::membership::WorkerId;
 
@@ -57,7 +57,7 @@ pub(super) fn serve<W: Work>(shared: &Arc<Shared<W>>, hand: u64, stream: &Stream
         Err(WireError::Io(error)) if error.kind() == ErrorKind::UnexpectedEof => ("it hung up".into(), false),
         Err(error) => (error.to_string(), false),
     };
-    // Whoever still writes to it is to stop.
+    // The thread that still writes to it is to stop.
     let _ = stream.shutdown(Shutdown::Both);
     let _ = shared.events.send(Event::Gone { hand, why, is_user });
 }

@@ -10,6 +10,7 @@ use flate2::bufread::MultiGzDecoder;
 use super::csv::{self, label_place, recognise};
 use super::rows::{Form, Kind, Lines};
 use super::source;
+use super::unit::Rows;
 
 /// Longest row in bytes: a file without line ends is not a table.
 const ROW_BYTES_MAX: u64 = 16 << 20;
@@ -19,25 +20,6 @@ const BUFFER_BYTES: usize = 1 << 18;
 
 /// Bytes of a CIFAR-10 record: its label and three planes.
 const CIFAR_BYTES: usize = 1 + 3 * 32 * 32;
-
-/// Some rows of a file, as they stand there.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rows {
-    /// Number of the first one, from 0.
-    pub first: u64,
-    /// How many.
-    pub count: usize,
-    /// Their bytes.
-    pub bytes: Vec<u8>,
-    /// Line on which they begin, from 1, where they stand on lines.
-    pub(super) line: u64,
-    /// What stands between two fields of them.
-    pub(super) separator: Separator,
-    /// Fields of each.
-    pub(super) columns: usize,
-    /// The field that holds a label, which is not looked at.
-    pub(super) label: Option<usize>,
-}
 
 /// Bytes of a file that may be compressed.
 enum Source {
@@ -243,7 +225,7 @@ impl Cutter {
         Ok(u64::from(number(4)))
     }
 
-    /// The next unit, with at most so many rows, however they come.
+    /// The next unit, with at most this many rows, however they come.
     pub fn take_at_most(&mut self, rows: u64) -> Option<Result<Rows, InputError>> {
         let (unit, follows) = (self.unit, self.follows);
         self.unit = usize::try_from(rows).map_or(unit, |rows| rows.clamp(1, unit));

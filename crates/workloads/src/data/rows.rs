@@ -11,11 +11,11 @@ use bellwether_core::InputError;
 use bellwether_core::job::{Data, Job, Model, Separator};
 
 use super::access::{Access, Reading};
-use super::cutter::Rows;
 use super::scaling::Scaling;
 use super::source::{Files, Source};
 use super::table::Table;
 use super::text::Text;
+use super::unit::Rows;
 use super::{Dataset, Part, cifar, csv, idx, records};
 
 /// How samples of a job stand in files.
@@ -32,7 +32,7 @@ pub struct Form {
 pub(super) enum Kind {
     /// A row per line.
     Lines(Lines),
-    /// IDX3: a header of 16 bytes, then images of so many bytes.
+    /// IDX3: a header of 16 bytes, then the bytes of each image.
     Idx,
     /// CIFAR-10's records.
     Cifar,
