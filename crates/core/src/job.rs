@@ -23,6 +23,7 @@ mod checkpoint;
 mod csv;
 mod custom;
 mod data;
+mod ensure;
 mod identity;
 mod mode;
 mod optimizer;

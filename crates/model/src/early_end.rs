@@ -1,10 +1,39 @@
 //! Jobs that end before their nominal work is done: the law that a simulation assumes, and the one that is learnt.
 //!
-//! [`EarlyTermination`] is a law of two parts: with some probability a job ends at a part of its nominal work that
-//! follows a beta distribution. [`Ends`] learns from the jobs that ended and from those that still run, without
-//! assuming a shape: the estimate of Kaplan and Meier (Journal of the American Statistical Association 53, 1958), in
-//! which a job that still runs, or that failed, tells that it did not end before. Both answer the same two questions of
-//! a job that has done some part of its work: how much more it does in the mean, and how much with a given probability.
+//! # Model
+//!
+//! ```text
+//! F(x) = q B(x; a, b)                               the chance to have ended at the part x < 1 (`EarlyTermination`)
+//! S(x) = product over ends e <= x of (1 - 1/n(e))   the chance to do more than the part x (`Ends`)
+//! m(x) = (integral of S from x to 1) / S(x)         the mean part that remains at x
+//! ```
+//!
+//! | symbol  | meaning                                                            | unit |
+//! |---------|--------------------------------------------------------------------|------|
+//! | x       | part of its nominal work that a job has done                       | 1    |
+//! | q       | chance that a job ends early                                       | 1    |
+//! | B, a, b | beta distribution of the part at which it does, and its parameters | 1    |
+//! | n(e)    | jobs that did the part e or more, and one assumed to do the whole  | 1    |
+//!
+//! # Source
+//!
+//! E. L. Kaplan, P. Meier, Nonparametric estimation from incomplete observations, Journal of the American Statistical
+//! Association 53, 1958. Early ends of training jobs: Lin, Paolieri, Chou, Golubchik, MASCOTS 2018 (abstract).
+//!
+//! # Assumes
+//!
+//! Jobs of one kind end independently of each other by one law. A job that failed or still runs would have gone on.
+//!
+//! # Valid
+//!
+//! For parts that jobs have come to. The assumed job keeps a few early ends from telling that no job ever goes on; its
+//! weight vanishes with the number of ends.
+//!
+//! # Checked by
+//!
+//! Ends of a law that the estimate does not know:
+//! `an_estimate_comes_close_to_the_law_although_half_of_the_jobs_still_run` and
+//! `an_interval_holds_as_many_ends_as_it_says`.
 
 use std::str::FromStr;
 

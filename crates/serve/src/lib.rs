@@ -22,6 +22,7 @@ pub mod clock;
 pub mod connection;
 pub mod daemon;
 pub mod dashboard;
+pub mod early_ends;
 pub mod engine;
 pub mod ledger;
 pub mod loading;

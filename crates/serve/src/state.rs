@@ -26,12 +26,12 @@ use bellwether_core::record::StepRecord;
 use bellwether_model::observed::Observed;
 
 use crate::belief::Belief;
+use crate::early_ends::EarlyEnds;
 pub use crate::ledger::{End, Held, Record};
 use crate::ledger::{Entry, Line, Outcome, Progress, Submitted};
 use crate::machine::Machine;
 use crate::snapshot::DecisionState;
 pub use active::Active;
-pub use early_ends::EarlyEnds;
 pub(crate) use kept::RESTORING;
 pub use line_error::LineError;
 pub use queues::Queues;
@@ -265,7 +265,7 @@ impl State {
         let seen = JobView::waiting(
             Arc::new(record.scheduled(self.widest(&submitted.device_types), &self.machine)),
             self.now_s,
-            Some(self.early_ends.remaining(&record, 0.0)),
+            Some(self.remaining(&record, 0.0)),
         );
         self.introduce(record);
         self.arrive(id, seen);
@@ -433,8 +433,7 @@ impl State {
         let batch = record.submitted.job.batch.size as f64;
         let work = record.work();
         let done = step.map(|step| (step as f64 * batch).min(work));
-        let remaining =
-            done.zip(self.jobs.get(&job)).map(|(done, record)| self.early_ends.remaining(record, done));
+        let remaining = done.zip(self.jobs.get(&job)).map(|(done, record)| self.remaining(record, done));
         if let (Some(done), Some(seen)) = (done, self.seen_mut(job)) {
             (seen.done, seen.remaining) = (done, remaining);
             seen.progress_s = seen.progress_s.max(now_s);
@@ -475,6 +474,8 @@ impl State {
         let work = record.work();
         record.step = (progress.done / record.submitted.job.batch.size as f64).round() as u64;
         let (kind, ways) = (record.kind_at(record.step), record.ways_at(record.step));
+        let done = progress.done.clamp(0.0, work);
+        let remaining = self.jobs.get(&progress.job).map(|record| self.remaining(record, done));
         let Some(seen) = self.view.jobs.get_mut(&progress.job) else {
             return Err(LineError::Idle(progress.job));
         };
@@ -485,10 +486,8 @@ impl State {
             switched.ways = ways;
             self.changes.revised.push(progress.job);
         }
-        seen.done = progress.done.clamp(0.0, work);
-        if let Some(record) = self.jobs.get(&progress.job) {
-            seen.remaining = Some(self.early_ends.remaining(record, seen.done));
-        }
+        seen.done = done;
+        seen.remaining = remaining;
         seen.progress_s = seen.progress_s.max(now_s - progress.since_s.max(0.0));
         if let Some(rate) = progress.rate {
             seen.rate = rate;

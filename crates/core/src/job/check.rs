@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::ensure::{Check, ensure};
 use super::{
     CustomOptions, Data, Feature, Goodput, Job, Mode, Model, Optimizer, RateRule, Reduce, SCHEDULE_TABLE_MAX,
     Schedule, Shards, checkpoint, stop, verify,
@@ -10,12 +11,6 @@ use crate::error::InputError;
 
 /// Most seconds that a stage of a worker's start may take: a week.
 const STAGE_MAX_S: f64 = 604_800.0;
-
-pub(super) type Check = Result<(), InputError>;
-
-pub(super) fn ensure(holds: bool, key: &str, what: impl std::fmt::Display, hint: &str) -> Check {
-    if holds { Ok(()) } else { Err(InputError::new(key, what).hint(hint)) }
-}
 
 fn share(key: &str, value: f64) -> Check {
     ensure(

@@ -9,7 +9,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::check::{Check, ensure};
+use super::ensure::{Check, ensure};
 use super::{Data, Job, Model};
 use crate::error::InputError;
 use crate::units::Seconds;

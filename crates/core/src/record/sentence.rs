@@ -70,11 +70,6 @@ impl Event {
                 let end = EarlyEnd { step: *step, reason: ends.clone()? };
                 format!("ended early: {end}")
             }
-            Event::LimitReached { limit, trained_s, worker_s } => format!(
-                "{limit} is reached after {} of training ({} of all workers); `bellwether resume` grants as much again",
-                brief(*trained_s),
-                brief(*worker_s)
-            ),
             Event::RolledBack { to } => format!("no worker is left with the state; going back to step {to}"),
             _ => return self.warning(),
         })
@@ -83,6 +78,11 @@ impl Event {
     /// What a person should hear of it at any rate.
     fn warning(&self) -> Option<String> {
         Some(match self {
+            Event::LimitReached { limit, trained_s, worker_s } => format!(
+                "{limit} is reached after {} of training ({} of all workers); `bellwether resume` grants as much again",
+                brief(*trained_s),
+                brief(*worker_s)
+            ),
             Event::CheckpointFailed { step, reason } => {
                 format!("warning: the checkpoint of step {step} is not there: {reason}")
             }

@@ -17,8 +17,8 @@ use bellwether_sched::queues::History;
 use serde::{Deserialize, Serialize};
 
 use super::{Outcome, Submitted};
+use crate::early_ends::EarlyEnds;
 use crate::machine::Slot;
-use crate::state::EarlyEnds;
 
 #[cfg(doc)]
 use super::Entry;

@@ -671,16 +671,8 @@ fn a_failure_that_is_known_is_told_to_the_one_that_starts_the_run() {
     let daemon = Daemon::start(folder.path(), Some("fifo"), 2);
     daemon.submit("a", "2").unwrap();
     daemon.until("it starts", |d| d.wanted(0) == Some(2));
-    let (outcome, ended_early) = (failure(), None);
-    daemon.report(Report::Ended {
-        job: JobId(0),
-        outcome,
-        ended_early,
-        step: 5,
-        digest: None,
-        unix_s: 7.0,
-        limit: None,
-    });
+    let (job, outcome, step, unix_s) = (JobId(0), failure(), 5, 7.0);
+    daemon.report(Report::Ended { job, outcome, ended_early: None, step, digest: None, unix_s, limit: None });
     daemon.until("it is tried again", |d| d.wishes() == 2);
     let known = |daemon: &Daemon| daemon.wishes.lock().unwrap().last[&JobId(0)].known_end_unix_s;
     assert_eq!(known(&daemon), Some(7.0));
