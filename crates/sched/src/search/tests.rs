@@ -53,6 +53,9 @@ enum Fact {
     Failed(u64),
 }
 
+/// A fact, if there is one, and what was decided then.
+type Told = (Option<Fact>, Vec<Decision>);
+
 fn take(search: &mut Search, fact: &Fact) {
     match fact {
         Fact::Reported(trial, at, figure) => search.report(*trial, *at, *figure).unwrap(),
@@ -89,7 +92,7 @@ fn is_justified(search: &Search, decision: &Decision) {
 }
 
 /// Drives a search in an order of events that the seed says; returns it with its log.
-fn drive(plan: Plan, order: u64, fails: bool) -> (Search, Vec<(Option<Fact>, Vec<Decision>)>) {
+fn drive(plan: Plan, order: u64, fails: bool) -> (Search, Vec<Told>) {
     let mut search = Search::new(plan);
     let (mut log, mut fact, mut random) = (Vec::new(), None, order);
     loop {
@@ -109,7 +112,7 @@ fn drive(plan: Plan, order: u64, fails: bool) -> (Search, Vec<(Option<Fact>, Vec
         let number = training[random as usize % training.len()];
         let trial = &search.trials[number as usize];
         let at = trial.reports.last_key_value().map_or(0, |(at, _)| *at);
-        let next = match (at, fails && mix(number ^ order) % 7 == 0) {
+        let next = match (at, fails && mix(number ^ order).is_multiple_of(7)) {
             (_, true) => Fact::Failed(number),
             (9, _) => Fact::Finished(number),
             (at, _) => Fact::Reported(number, at + 1, figure(number, at + 1)),
