@@ -316,7 +316,8 @@ fn a_sweep_is_simulated_on_curves() {
     let curves: String =
         (0..9).flat_map(|trial| (1..=9).map(move |at| format!("{trial},{at},0.0{trial}\n"))).collect();
     scene.write("curves.csv", format!("trial,length,value\n{curves}"));
-    let sweep = SWEEP.replace("minimum = 3", "minimum = 1").replace("trials = 7", "trials = 9");
+    let sweep = SWEEP.replace("minimum = 3", "minimum = 3\nmaximum = 27").replace("trials = 7", "trials = 9");
+    // The curves count in units of three epochs.
     scene.write("s.toml", sweep);
     let arguments =
         ["simulate", "--sweep", "s.toml", "--curves", "curves.csv", "--workers", "1,3", "--unit-time", "2s"];

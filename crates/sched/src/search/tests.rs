@@ -53,6 +53,9 @@ enum Fact {
     Failed(u64),
 }
 
+/// A fact, if there is one, and what was decided then.
+type Told = (Option<Fact>, Vec<Decision>);
+
 fn take(search: &mut Search, fact: &Fact) {
     match fact {
         Fact::Reported(trial, at, figure) => search.report(*trial, *at, *figure).unwrap(),
@@ -89,10 +92,7 @@ fn is_justified(search: &Search, decision: &Decision) {
 }
 
 /// Drives a search in an order of events that the seed says; returns it with its log.
-/// What became known, and what was decided then.
-type Story = Vec<(Option<Fact>, Vec<Decision>)>;
-
-fn drive(plan: Plan, order: u64, fails: bool) -> (Search, Story) {
+fn drive(plan: Plan, order: u64, fails: bool) -> (Search, Vec<Told>) {
     let mut search = Search::new(plan);
     let (mut log, mut fact, mut random) = (Vec::new(), None, order);
     loop {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
-use bellwether_core::InputError;
 use bellwether_core::sweep::{self, Ladder, Resources, Sweep, TrialScheduler, Unit};
+use bellwether_core::{InputError, parse};
 use bellwether_render::duration::written;
 use bellwether_render::table::aligned;
 use bellwether_sched::search::Plan;
@@ -71,7 +71,8 @@ pub(super) fn simulate(
         return Err(error.hint(format!("write 1 to {WORKERS_MAX}")).into());
     }
     let mut rows = Vec::new();
-    for scheduler in schedulers(&sweep, &known.curves) {
+    let units = units(&sweep, path);
+    for scheduler in schedulers(&sweep, &known.curves, units) {
         for workers in &workers {
             let plan = plan(&sweep, scheduler, &known.curves, *workers);
             let result = rehearse(&sweep, plan, &known.curves, *workers, unit_s, arguments)?;
@@ -91,12 +92,30 @@ fn whole(curves: &[Curve]) -> u64 {
     curves.iter().filter_map(|curve| curve.last_key_value()).map(|(last, _)| *last).max().unwrap_or(1)
 }
 
-/// The sweep's own lengths, or a first rung of a 27th, under all trial schedulers.
-fn schedulers(sweep: &Sweep, curves: &[Curve]) -> [TrialScheduler; 4] {
+/// The length of a whole trial in the unit of the sweep file, where it or the job file says that.
+fn units(sweep: &Sweep, path: &Path) -> Option<u64> {
+    let resources = sweep.file.scheduler.resources()?;
+    let of_job = || {
+        let job = path.parent().unwrap_or(Path::new("")).join(&sweep.file.job);
+        let job = parse::job(&std::fs::read_to_string(job).ok()?, "job", &[]).ok()?;
+        match resources.unit {
+            Unit::Epochs => job.epochs,
+            Unit::Steps => job.steps,
+        }
+    };
+    resources.maximum.or_else(of_job)
+}
+
+/// The sweep's own lengths, or a first rung of a 27th, under all trial schedulers. Curves may count in another unit than
+/// the sweep: a whole trial is a whole trial in both.
+fn schedulers(sweep: &Sweep, curves: &[Curve], units: Option<u64>) -> [TrialScheduler; 4] {
     let first = curves.iter().filter_map(|curve| curve.first_key_value()).map(|(first, _)| *first).min();
     let minimum = (whole(curves) / 27).max(first.unwrap_or(1)).max(1);
     let usual = Resources { reduction: 3, minimum, maximum: None, unit: Unit::default() };
-    let resources = sweep.file.scheduler.resources().copied().unwrap_or(usual);
+    let resources = sweep.file.scheduler.resources().map_or(usual, |own| {
+        let scaled = units.map(|units| own.minimum.saturating_mul(whole(curves)) / units.max(1));
+        Resources { minimum: scaled.unwrap_or(own.minimum).max(1), ..*own }
+    });
     [
         TrialScheduler::None,
         TrialScheduler::Asha(resources),
