@@ -12,8 +12,8 @@ use crate::knowledge::Knowledge;
 pub struct Present {
     /// The moment, in seconds.
     pub now_s: f64,
-    /// The cluster with the jobs that are there, and all of the work that they declared and have not done. A job of which
-    /// nothing is known is taken to be at its end.
+    /// The cluster with the jobs that are there, and all of the work that they declared and have not done. A job of
+    /// which nothing is known is taken to be at its end.
     pub view: ClusterView,
     /// What the policy is told of that: all of it, or what is to be expected.
     pub remaining: Knowledge,

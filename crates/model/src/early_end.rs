@@ -203,8 +203,8 @@ impl Ends {
     }
 
     /// At each part at which jobs ended, the chance to go on is that of before times the share of those still there
-    /// that did not end. One job more is assumed to do all of its work, so that a few early ends do not tell that no job
-    /// ever goes on.
+    /// that did not end. One job more is assumed to do all of its work, so that a few early ends do not tell that no
+    /// job ever goes on.
     fn estimate(&mut self) {
         let mut seen: Vec<(f64, bool)> = self.ended.iter().map(|part| (*part, true)).collect();
         seen.extend(self.lost.iter().chain(&self.running).map(|part| (*part, false)));

@@ -76,8 +76,8 @@ pub struct Options {
     pub machine: Option<Machine>,
     /// The policy that decides from now on; `None` for the one that decided before.
     pub policy: Option<String>,
-    /// What policies are told of the work that remains, from now on: the mean over how jobs of the kind ended so far, or
-    /// all that a job's author declared. `None` for what they were told before; of a ledger that begins the mean.
+    /// What policies are told of the work that remains, from now on: the mean over how jobs of the kind ended so far,
+    /// or all that a job's author declared. `None` for what they were told before; of a ledger that begins the mean.
     pub remaining: Option<Knowledge>,
     /// The queues that divide the slots from now on; `None` for those of before.
     pub queues: Option<QueuesFile>,

@@ -19,9 +19,10 @@ pub mod state;
 mod submission;
 mod summary;
 
-pub use drive::{Drive, Laid, Means, SweepError, Told};
+pub use drive::{Drive, Means, SweepError, Told};
 pub use jobs::{Act, Embedded, Jobs, Room, Trouble};
 pub use ledger::Predicted;
 pub use measure::{Measured, measure};
 pub use state::{Progress, State};
+pub use submission::Laid;
 pub use summary::{Summary, TrialSummary};

@@ -47,7 +47,8 @@ pub struct Scenario {
     pub knowledge: Knowledge,
     /// Which jobs end before their nominal work is done.
     pub early_termination: Option<EarlyTermination>,
-    /// How jobs ended so far, by their model: of these a policy is told what is to be expected, unless they have a deadline.
+    /// How jobs ended so far, by their model: of these a policy is told what is to be expected, unless they have a
+    /// deadline.
     pub early_ends: BTreeMap<String, Ends>,
     /// Work since the last multiple of this many seconds of progress is lost with a node; `None`: nothing is.
     pub checkpoint_s: Option<f64>,

@@ -230,7 +230,7 @@ fn decode(kind: Kind, number: u64, payload: &[u8]) -> Result<Message, &'static s
             Message::Unit(number, Request::Predict { first, width, values })
         }
         Kind::Examine => {
-            let samples = samples(payload).ok_or("samples that are no range")?;
+            let samples = samples(payload).ok_or("samples that are not a range")?;
             Message::Unit(number, Request::Examine(samples))
         }
         Kind::End => Message::End,

@@ -254,8 +254,8 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         let is_leaving = self.state.jobs.get(&job).is_some_and(|record| record.leaving);
         let by_hand = !is_leaving && self.state.view.jobs.contains_key(&job);
         if by_hand {
-            // The run was stopped by hand, or by a limit of its job: until its user resumes it, it waits. In this order:
-            // of the two lines the second may be lost with a daemon that is killed.
+            // The run was stopped by hand, or by a limit of its job: until its user resumes it, it waits. In this
+            // order: of the two lines the second may be lost with a daemon that is killed.
             let by = limit.map_or("`bellwether stop`".into(), |limit| limit.to_string());
             self.write(Entry::Suspended { job, by })?;
         }

@@ -11,8 +11,8 @@ use crate::ledger::Outcome;
 const TELLING: f64 = 0.01;
 
 impl State {
-    /// What policies are told of the work that remains of a job, of which `done` is done. What is promised by a deadline
-    /// is promised for all of the work.
+    /// What policies are told of the work that remains of a job, of which `done` is done. What is promised by a
+    /// deadline is promised for all of the work.
     pub(super) fn remaining(&self, record: &Record, done: f64) -> f64 {
         let (work, submitted) = (record.work(), &record.submitted);
         let may_end_early = submitted.deadline_s.is_none() && work > 0.0;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use bellwether_core::InputError;
-use bellwether_core::job::{CheckedJob, WorkerRange};
+use bellwether_core::job::WorkerRange;
 use bellwether_core::record::Event;
 use bellwether_core::sweep::{Metric, Sample, Unit};
 use bellwether_runtime::journal::Tail;
@@ -16,9 +16,8 @@ use bellwether_sched::search::{Decision, Trial, TrialState};
 use super::jobs::{Act, Jobs, Trouble};
 use super::ledger::{Entry, LedgerFile, Line, Outcome};
 use super::state::State;
-use super::submission;
+use super::submission::{self, Laid};
 use super::summary::Summary;
-use crate::ledger::Task;
 use crate::request::Submission;
 use crate::snapshot::{JobState, Phase};
 
@@ -30,15 +29,6 @@ const FULL_PERIOD: Duration = Duration::from_millis(500);
 
 /// How long the trials of a sweep that cannot go on have to pause.
 const LEAVING: Duration = Duration::from_secs(30);
-
-/// A sample laid over the job file.
-#[derive(Debug, Clone)]
-pub struct Laid {
-    /// What is trained; its paths are absolute.
-    pub job: CheckedJob,
-    /// What is known of its task.
-    pub task: Task,
-}
 
 /// What happens in a sweep.
 #[derive(Debug, Clone, PartialEq)]

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use bellwether_core::InputError;
 
-use super::drive::Laid;
 use super::jobs::{Act, Jobs, Trouble};
+use super::submission::Laid;
 use super::submission::named;
 
 /// Between two looks.

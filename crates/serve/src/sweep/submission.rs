@@ -4,9 +4,17 @@ use bellwether_core::InputError;
 use bellwether_core::job::{CheckedJob, Job, WorkerRange};
 use bellwether_core::sweep::{Ladder, Unit};
 
-use super::drive::Laid;
 use crate::ledger::Task;
 use crate::request::Submission;
+
+/// A sample laid over the job file.
+#[derive(Debug, Clone)]
+pub struct Laid {
+    /// What is trained; its paths are absolute.
+    pub job: CheckedJob,
+    /// What is known of its task.
+    pub task: Task,
+}
 
 /// A trial's job with its name, which is accepted once for each `key`; it begins with one worker.
 pub(super) fn named(laid: Laid, name: &str, key: String) -> Result<Submission, InputError> {

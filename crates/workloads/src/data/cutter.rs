@@ -198,7 +198,7 @@ impl Cutter {
                 InputError::new(&self.name, what).hint("the file is cut short or damaged; fetch it again")
             );
         }
-        // The end of a text that is no whole window.
+        // The end of a text, which is less than a window.
         bytes.truncate(bytes.len() / width * width);
         let (count, separator) = (bytes.len() / width, Separator::Comma);
         let rows = Rows { first: self.rows, count, bytes, line: 1, separator, columns: 0, label: None };
@@ -348,7 +348,7 @@ mod tests {
         assert_eq!((values.len(), counts), (240, vec![8, 8, 4]));
         let short = cut(&form, &images[..images.len() - 1], 8).expect_err("one byte is missing");
         assert!(short.what.contains("ends within row 19"), "{short}");
-        assert!(cut(&form, &labels, 8).expect_err("they are no images").what.contains("not an IDX3 file"));
+        assert!(cut(&form, &labels, 8).expect_err("they are not images").what.contains("not an IDX3 file"));
         let other = crate::data::idx::tests::files(20, 3, 4).0;
         assert!(cut(&form, &other, 8).expect_err("another shape").what.contains("images of 3×4"));
     }

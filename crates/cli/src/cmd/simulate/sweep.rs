@@ -106,8 +106,8 @@ fn units(sweep: &Sweep, path: &Path) -> Option<u64> {
     resources.maximum.or_else(of_job)
 }
 
-/// The sweep's own lengths, or a first rung of a 27th, under all trial schedulers. Curves may count in another unit than
-/// the sweep: a whole trial is a whole trial in both.
+/// The sweep's own lengths, or a first rung of a 27th, under all trial schedulers. Curves may count in another unit
+/// than the sweep: a whole trial is a whole trial in both.
 fn schedulers(sweep: &Sweep, curves: &[Curve], units: Option<u64>) -> [TrialScheduler; 4] {
     let first = curves.iter().filter_map(|curve| curve.first_key_value()).map(|(first, _)| *first).min();
     let minimum = (whole(curves) / 27).max(first.unwrap_or(1)).max(1);
