@@ -328,10 +328,9 @@ mod tests {
         let rows = Cutter::new(Arc::clone(&form), "in", reader, 9, false).expect("it opens").next();
         let rows = rows.expect("a unit").expect("two rows");
         let columns = Columns { scores: true };
-        let predicted =
-            form.predicted(&rows, &[0.0, 0.0, -1.0, f32::ln(3.0) - 1.0], columns).expect("they fit");
+        let predicted = form.predicted(&rows, &[0.0, 0.0, -200.0, 0.0], columns).expect("they fit");
         assert_eq!(form.header(columns, predicted.outputs), "index,prediction,p_a,\"p_b,c\"\n");
-        assert_eq!(String::from_utf8_lossy(&predicted.text), "0,a,0.5,0.5\n1,\"b,c\",0.25,0.75\n");
+        assert_eq!(String::from_utf8_lossy(&predicted.text), "0,a,0.5,0.5\n1,\"b,c\",0,1\n");
         let number = form.predicted(&rows, &[1.5, -0.1], Columns { scores: false }).expect("one output each");
         assert_eq!(String::from_utf8_lossy(&number.text), "0,1.5\n1,-0.1\n");
         assert!(form.predicted(&rows, &[1.0; 3], columns).is_err());
