@@ -1,3 +1,4 @@
+# Environments: torch
 """Sweeps from Python: the command's, and one that Optuna drives."""
 
 from __future__ import annotations
