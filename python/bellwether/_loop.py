@@ -178,13 +178,15 @@ class Session:
         try:
             if self._predict is None:
                 raise _errors.refuse(
-                    "this script's model cannot be applied to rows", "train it by bellwether.torch to use `infer`"
+                    "this script's model cannot be applied to rows",
+                    "train it by bellwether.torch to use `infer`",
                 )
             rows = np.frombuffer(values, np.float32).reshape(-1, width)
             scores = np.ascontiguousarray(self._predict(rows, fresh), np.float32)
             if len(scores) != len(rows):
                 raise _errors.refuse(
-                    f"the model gives {len(scores)} outputs for {len(rows)} rows", "let it give one for each row"
+                    f"the model gives {len(scores)} outputs for {len(rows)} rows",
+                    "let it give one for each row",
                 )
         except Exception as error:  # noqa: BLE001 (a model is user code)
             self._fail(_errors.describe(error), user=True)

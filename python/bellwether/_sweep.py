@@ -178,7 +178,7 @@ class Objective:
                 last = float(figure)
                 trial.report(last, told["step"])
                 if not ended and trial.should_prune():
-                    import optuna
+                    import optuna  # type: ignore[import-not-found, unused-ignore]
 
                     raise optuna.TrialPruned
             taken = len(lines)

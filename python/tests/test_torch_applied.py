@@ -60,7 +60,10 @@ class Block(nn.Module):
         super().__init__()
         stride = 1 if inputs == outputs else 2
         self.conv = nn.ModuleList(
-            [nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False), nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)]
+            [
+                nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False),
+                nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False),
+            ]
         )
         self.norm = nn.ModuleList([nn.BatchNorm2d(outputs), nn.BatchNorm2d(outputs)])
         self.shortcut = nn.ModuleDict()
@@ -87,8 +90,8 @@ class Resnet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = F.relu(self.stem["norm"](self.stem["conv"](x.reshape(-1, 1, 8, 8))))
-        for (block,) in self.stage:  # type: ignore[misc]
-            x = block(x)
+        for stage in self.stage:
+            x = stage[0](x)  # type: ignore[index]
         return self.output(x.mean((2, 3)))  # type: ignore[no-any-return]
 
 

@@ -26,7 +26,7 @@ sys.path.insert(0, str(PYTHON))
 
 import wheel_backend
 
-LARGEST_MB = 20
+LARGEST_MB = 23
 SLOWEST_COMMAND_S = 0.030
 SLOWEST_IMPORT_S = 0.010
 TRIES = 50
