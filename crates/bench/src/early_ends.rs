@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use bellwether_core::job::CheckedJob;
-use bellwether_core::parse;
 use bellwether_des::statistics::Tally;
 use bellwether_serve::snapshot::{JobState, Phase};
 use clap::Args;
@@ -18,7 +17,7 @@ use super::OutputArguments;
 use super::report::{Report, Row};
 use crate::failure::Failure;
 use crate::printer::Printer;
-use crate::serve::stage::Stage;
+use crate::serve::stage::{Stage, synthetic_of};
 use crate::statistics::{Dice, mean};
 
 const SLOTS: u32 = 4;
@@ -103,17 +102,17 @@ struct Coming {
 
 fn coming(count: u64, load: f64, seed: u64) -> Result<Vec<Coming>, Failure> {
     let mut dice = Dice::seeded(seed);
-    let uniform = |dice: &mut Dice| (dice.below(1 << 30) as f64 + 0.5) / f64::from(1 << 30);
     let mut all = Vec::new();
     for number in 0..count {
-        let first = uniform(&mut dice) < KINDS[0].0;
+        let first = dice.uniform() < KINDS[0].0;
         let kind = usize::from(!first);
         let (_, [least, most], chance, [from, to]) = KINDS[kind];
         let steps = least + dice.below(most - least);
-        let is_early = uniform(&mut dice) < chance;
-        let part = from + (to - from) * uniform(&mut dice);
+        let is_early = dice.uniform() < chance;
+        let part = from + (to - from) * dice.uniform();
         let ends_at = if is_early { ((part * steps as f64) as u64).max(1) } else { steps };
-        let job = job(number, kind, steps)?;
+        // Jobs of the two kinds differ in the size of their model.
+        let job = synthetic_of([64, 96][kind], number, steps, NODE_MS)?;
         all.push(Coming { at: Duration::ZERO, job, steps, ends_at });
     }
     let work_s = all.iter().map(|job| job.ends_at as f64 * 8.0 * NODE_MS / 1000.0).sum::<f64>();
@@ -121,20 +120,9 @@ fn coming(count: u64, load: f64, seed: u64) -> Result<Vec<Coming>, Failure> {
     let mut at_s = 0.0;
     for job in &mut all {
         job.at = Duration::from_secs_f64(at_s);
-        at_s -= between_s * uniform(&mut dice).ln();
+        at_s += dice.exponential(between_s);
     }
     Ok(all)
-}
-
-/// Jobs of the two kinds differ in the size of their model.
-fn job(seed: u64, kind: usize, steps: u64) -> Result<CheckedJob, Failure> {
-    let kib = [64, 96][kind];
-    let text = format!(
-        "name = \"bench\"\nseed = {seed}\nsteps = {steps}\n[model]\nkind = \"synthetic\"\nstep_time = \"{NODE_MS}ms\"\n\
-         parameters = \"{kib}KiB\"\n[data]\nkind = \"indices\"\nsamples = 1000\n[batch]\nsize = 16\nvirtual_nodes = 8\n\
-         [optimizer]\nkind = \"sgd\"\nlearning_rate = 0.1\n"
-    );
-    Ok(parse::job(&text, "bench", &[])?)
 }
 
 /// Lets the jobs come to a daemon; the mean of their completion times, in seconds.
@@ -156,7 +144,11 @@ fn live(policy: &str, knowledge: &str, coming: &[Coming]) -> Result<f64, Failure
             let name = format!("bench-{number}");
             let is_due = |seen: &&JobState| seen.name == name && seen.step >= job.ends_at;
             if jobs.iter().find(is_due).is_some_and(|seen| seen.state == Phase::Running) {
-                stage.cancel(&name)?;
+                // It may have come to its end meanwhile, which a look at it tells.
+                let cancelled = stage.cancel(&name);
+                if !stage.jobs()?.iter().any(|seen| seen.name == name && seen.state.has_ended()) {
+                    cancelled?;
+                }
             }
         }
         std::thread::sleep(LOOK);

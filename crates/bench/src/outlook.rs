@@ -119,7 +119,7 @@ fn live(policy: &str, lasts: Duration, load: f64, mut dice: Dice) -> Result<Tall
     loop {
         let now = begun.elapsed();
         if now >= next && now < lasts {
-            let steps = (exponential(&mut dice, MEAN_S) / STEP_S).ceil().clamp(5.0, 10_000.0) as u64;
+            let steps = (dice.exponential(MEAN_S) / STEP_S).ceil().clamp(5.0, 10_000.0) as u64;
             let name = format!("bench-{number}");
             // A policy that deals out fixed numbers gets jobs of two sizes.
             let workers = match policy {
@@ -132,7 +132,7 @@ fn live(policy: &str, lasts: Duration, load: f64, mut dice: Dice) -> Result<Tall
                 doomed.insert(name, 1 + dice.below(steps));
             }
             number += 1;
-            next = now + Duration::from_secs_f64(exponential(&mut dice, between_s));
+            next = now + Duration::from_secs_f64(dice.exponential(between_s));
         }
         if now >= looked + LOOK {
             looked = now;
@@ -183,9 +183,4 @@ fn tally(jobs: &[JobState], shown: &BTreeMap<String, Vec<Times>>) -> Tally {
         }
     }
     tally
-}
-
-fn exponential(dice: &mut Dice, mean_s: f64) -> f64 {
-    let uniform = (dice.below(1 << 30) as f64 + 0.5) / f64::from(1 << 30);
-    -mean_s * uniform.ln()
 }

@@ -92,6 +92,16 @@ impl Dice {
         (count > 0).then(|| choices[(self.next() % count) as usize])
     }
 
+    /// A number between 0 and 1, and neither of the two.
+    pub(super) fn uniform(&mut self) -> f64 {
+        (self.below(1 << 30) as f64 + 0.5) / f64::from(1 << 30)
+    }
+
+    /// A number of an exponential law with this mean.
+    pub(super) fn exponential(&mut self, mean: f64) -> f64 {
+        -mean * self.uniform().ln()
+    }
+
     /// A time from nothing to `most_s` seconds.
     pub(super) fn time(&mut self, most_s: f64) -> Duration {
         Duration::from_secs_f64(most_s * (self.next() >> 11) as f64 / (1u64 << 53) as f64)

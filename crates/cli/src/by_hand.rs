@@ -130,9 +130,9 @@ pub(crate) fn batch(status: &Status) -> String {
 
 /// A status in one line.
 fn line(status: &Status) -> String {
-    let evaluation = status.evaluation.filter(|e| e.predictions > 0).map_or(String::new(), |e| {
-        format!("  held-out {:.2} %", 100.0 * e.correct as f64 / e.predictions as f64)
-    });
+    let accuracy = status.evaluation.and_then(|evaluation| evaluation.accuracy());
+    let evaluation =
+        accuracy.map_or(String::new(), |accuracy| format!("  held-out {:.2} %", 100.0 * accuracy));
     let loss = loss(Some(status.loss).filter(|loss| loss.is_finite()));
     format!(
         "{}  step {}/{}  loss {loss}  {}{:.0} examples/s  {}{evaluation}  {}",

@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::InputError;
+use crate::job::Metric;
 use crate::units::{Dollars, DollarsPerHour, Seconds};
 
 mod check;
@@ -98,41 +99,22 @@ pub enum Scale {
 }
 
 /// What of the held-out samples is compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Objective {
     /// The accuracy, which is to be high, or the loss, which is to be low.
-    #[serde(default)]
+    #[serde(default = "accuracy")]
     pub metric: Metric,
 }
 
-/// A figure of the held-out samples.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Metric {
-    /// Share of right predictions: high is good.
-    #[default]
-    Accuracy,
-    /// Mean loss: low is good.
-    Loss,
+impl Default for Objective {
+    fn default() -> Self {
+        Objective { metric: accuracy() }
+    }
 }
 
-impl Metric {
-    /// Its name in a sweep file.
-    pub fn name(self) -> &'static str {
-        match self {
-            Metric::Accuracy => "accuracy",
-            Metric::Loss => "loss",
-        }
-    }
-
-    /// The figure as a cost, of which less is better; the same again gives the figure.
-    pub fn cost(self, figure: f64) -> f64 {
-        match self {
-            Metric::Accuracy => -figure,
-            Metric::Loss => figure,
-        }
-    }
+fn accuracy() -> Metric {
+    Metric::Accuracy
 }
 
 /// How the values of trials are chosen.

@@ -327,6 +327,13 @@ pub struct EvaluationRecord {
     pub samples: u64,
 }
 
+impl EvaluationRecord {
+    /// Right predictions, as a share; `None` where accuracy does not apply.
+    pub fn accuracy(&self) -> Option<f64> {
+        (self.predictions > 0).then(|| self.correct as f64 / self.predictions as f64)
+    }
+}
+
 /// What a planned switch cost one worker.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SwitchRecord {

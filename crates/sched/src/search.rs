@@ -13,7 +13,8 @@
 
 use std::collections::BTreeMap;
 
-use bellwether_core::sweep::{Ladder, Metric, Sample, Sampler, SamplerKind, Space, TrialScheduler};
+use bellwether_core::job::Metric;
+use bellwether_core::sweep::{Ladder, Sample, Sampler, SamplerKind, Space, TrialScheduler};
 use serde::{Deserialize, Serialize};
 
 mod draw;

@@ -18,6 +18,9 @@ use crate::programs::bellwether;
 /// What is waited for never takes this long, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(600);
 
+/// KiB of a job's parameters, unless another size is asked for.
+const MODEL_KIB: u32 = 64;
+
 /// A daemon that can be killed and comes back.
 pub(crate) struct Stage {
     folder: Folder,
@@ -125,18 +128,23 @@ fn launch(folder: &Folder, more: &[&str]) -> Result<Child, Failure> {
     command.stderr(Stdio::null()).spawn().map_err(|e| Failure::at("the daemon", e))
 }
 
-/// The text of a job of `steps` steps of 8 virtual nodes that take `node_ms` each.
-fn text(seed: u64, steps: u64, node_ms: f64) -> String {
+/// The text of a job of `steps` steps of 8 virtual nodes that take `node_ms` each, with so large a model.
+fn text(kib: u32, seed: u64, steps: u64, node_ms: f64) -> String {
     format!(
         "name = \"bench\"\nseed = {seed}\nsteps = {steps}\n[model]\nkind = \"synthetic\"\nstep_time = \"{node_ms}ms\"\n\
-         parameters = \"64KiB\"\n[data]\nkind = \"indices\"\nsamples = 1000\n[batch]\nsize = 16\nvirtual_nodes = 8\n\
+         parameters = \"{kib}KiB\"\n[data]\nkind = \"indices\"\nsamples = 1000\n[batch]\nsize = 16\nvirtual_nodes = 8\n\
          [optimizer]\nkind = \"sgd\"\nlearning_rate = 0.1\n"
     )
 }
 
 /// Such a job.
 pub(crate) fn synthetic(seed: u64, steps: u64, node_ms: f64) -> Result<CheckedJob, Failure> {
-    Ok(parse::job(&text(seed, steps, node_ms), "bench", &[])?)
+    synthetic_of(MODEL_KIB, seed, steps, node_ms)
+}
+
+/// The same with a model of another size.
+pub(crate) fn synthetic_of(kib: u32, seed: u64, steps: u64, node_ms: f64) -> Result<CheckedJob, Failure> {
+    Ok(parse::job(&text(kib, seed, steps, node_ms), "bench", &[])?)
 }
 
 /// How many of the jobs trained what an undisturbed run of the same job trains. How long the device sleeps
@@ -145,7 +153,7 @@ pub(super) fn same_digests(jobs: &[JobState], described: &[(String, CheckedJob)]
     let folder = Folder::new("undisturbed")?;
     let mut same = 0;
     for (name, job) in described {
-        let path = folder.write("job.toml", text(job.seed, job.steps.unwrap_or(1), 0.01))?;
+        let path = folder.write("job.toml", text(MODEL_KIB, job.seed, job.steps.unwrap_or(1), 0.01))?;
         let mut command = bellwether()?;
         command.arg("run").arg(&path).args(["--workers", "1", "--format", "json", "--state-dir"]);
         let output = command.arg(folder.path()).stdout(Stdio::piped()).stderr(Stdio::null()).output();

@@ -98,7 +98,7 @@ fn rules_that_could_never_hold_are_refused() {
     refused(&["--set", "evaluation.every_steps=0"], &["evaluation.every_steps", "evaluates at its end only"]);
     refused(&["--set", "data.held_out=0.0"], &["never measured", "data.held_out is 0"]);
     refused(&["--set", "stop.accuracy=95"], &["stop.accuracy", "95 is not in 0…1"]);
-    refused(&["--set", "stop.money=3.0"], &["stop.price", "dollars per worker and hour"]);
+    refused(&["--set", "stop.money=$3"], &["stop.price", "dollars per worker and hour"]);
     refused(&["--set", "stop.patiense=3"], &["patiense"]);
     refused(&["--set", "verdict.every_steps=20"], &["verdict.every_steps", "either a script decides"]);
     refused(&["--set", "stop.divergence=0.5"], &["stop.divergence"]);

@@ -240,6 +240,23 @@ impl Data {
         }
     }
 
+    /// Whether no sample is held out, as far as the table tells.
+    pub(super) fn holds_nothing_out(&self) -> bool {
+        match self {
+            Data::Digits { held_out, .. }
+            | Data::Csv { held_out, .. }
+            | Data::Text { held_out, .. }
+            | Data::Tokens { held_out, .. }
+            | Data::Records { held_out, .. }
+            | Data::Teacher { held_out, .. } => *held_out == 0.0,
+            Data::Idx { held_out, test_images, .. } => *held_out == 0.0 && test_images.is_none(),
+            Data::Cifar10 { held_out, test_files, .. } => *held_out == 0.0 && test_files.is_empty(),
+            Data::Python { held_out_samples, .. } => *held_out_samples == 0,
+            Data::Indices { .. } => true,
+            Data::Custom { .. } => false,
+        }
+    }
+
     /// Every path and pattern in the table.
     pub fn paths(&mut self) -> impl Iterator<Item = &Path> {
         self.paths_mut().into_iter().map(|path| path.as_path())

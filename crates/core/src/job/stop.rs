@@ -10,9 +10,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::ensure::{Check, ensure};
-use super::{Data, Job, Model};
+use super::{Data, Job};
 use crate::error::InputError;
-use crate::units::Seconds;
+use crate::units::{Dollars, DollarsPerHour, Seconds};
 
 /// When a run ends before its last step. Whichever rule holds first ends it; without any, only its length does.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
@@ -42,12 +42,12 @@ pub struct Stop {
     /// Time that the run may train; then it is stopped with a checkpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<Seconds>,
-    /// Dollars that its workers may cost at `price`; then it is stopped with a checkpoint.
+    /// Money that its workers may cost at `price`; then it is stopped with a checkpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub money: Option<f64>,
-    /// Dollars that one worker costs per hour.
+    pub money: Option<Dollars>,
+    /// What one worker costs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub price: Option<f64>,
+    pub price: Option<DollarsPerHour>,
 }
 
 // Serde hands over a reference.
@@ -68,7 +68,7 @@ pub struct Plateau {
 
 /// A held-out result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "snake_case")]
 pub enum Metric {
     /// The mean loss; lower is better.
     #[default]
@@ -83,14 +83,27 @@ impl Metric {
     fn is_loss(&self) -> bool {
         *self == Metric::Loss
     }
+
+    /// Its name in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Metric::Loss => "loss",
+            Metric::Accuracy => "accuracy",
+        }
+    }
+
+    /// The result as a cost, of which less is better; the same again gives the result.
+    pub fn cost(self, result: f64) -> f64 {
+        match self {
+            Metric::Loss => result,
+            Metric::Accuracy => -result,
+        }
+    }
 }
 
 impl fmt::Display for Metric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Metric::Loss => "loss",
-            Metric::Accuracy => "accuracy",
-        })
+        f.write_str(self.name())
     }
 }
 
@@ -133,7 +146,6 @@ impl HeldOut {
 }
 
 impl Stop {
-    // Serde hands over a reference.
     pub(super) fn is_never(&self) -> bool {
         *self == Stop::default()
     }
@@ -207,10 +219,10 @@ impl Stop {
         }
     }
 
-    /// The results that `patience` and `plateau` look at, so that lower is better.
+    /// The results that `patience` and `plateau` look at, as costs.
     fn watched(&self, evaluations: &[HeldOut]) -> Vec<f64> {
-        let sign = if self.metric == Metric::Loss { 1.0 } else { -1.0 };
-        evaluations.iter().filter_map(|one| one.of(self.metric)).map(|value| sign * value).collect()
+        let results = evaluations.iter().filter_map(|one| one.of(self.metric));
+        results.map(|result| self.metric.cost(result)).collect()
     }
 
     fn impatient(&self, evaluations: &[HeldOut]) -> Option<String> {
@@ -273,7 +285,7 @@ pub(super) fn check(job: &Job) -> Check {
         stop.money.is_none() || stop.price.is_some(),
         "stop.price",
         "money cannot be counted without the price of a worker",
-        "write stop.price, in dollars per worker and hour",
+        "write stop.price in dollars per worker and hour, such as \"$0.35/h\"",
     )?;
     if !stop.by_results() {
         return Ok(());
@@ -298,8 +310,8 @@ fn numbers(stop: &Stop) -> Check {
     let limits = [
         ("stop.loss", stop.loss, "a loss above 0"),
         ("stop.time", stop.time.map(Seconds::get), "a time such as \"2h\""),
-        ("stop.money", stop.money, "dollars, such as 5.0"),
-        ("stop.price", stop.price, "dollars per worker and hour, such as 0.35"),
+        ("stop.money", stop.money.map(Dollars::get), "money such as \"$5\""),
+        ("stop.price", stop.price.map(DollarsPerHour::get), "a price such as \"$0.35/h\""),
     ];
     for (key, value, hint) in limits {
         let holds = value.is_none_or(positive);
@@ -346,38 +358,50 @@ fn measured(job: &Job) -> Check {
         "no rule looks at it",
         "set stop.patience or stop.plateau; stop.accuracy is a target of its own",
     )?;
-    let never = |why: &str, hint: &str| {
-        Err(InputError::new(
-            "stop",
-            format!("the held-out results that it decides by are never measured: {why}"),
-        )
-        .hint(hint))
+    if !job.data.holds_nothing_out() {
+        return Ok(());
+    }
+    let (why, hint) = match &job.data {
+        Data::Indices { .. } => {
+            ("a synthetic device has no held-out samples", "only stop.time and stop.money work without them")
+        }
+        Data::Python { .. } => (
+            "only the script itself evaluates",
+            "give the workers held-out samples (held_out=… in the script), or let the script decide (hold=True)",
+        ),
+        _ => ("data.held_out is 0", "hold out a share of the samples, such as 0.2"),
     };
-    let time_remains = "only stop.time and stop.money work without them";
-    match &job.data {
-        Data::Indices { .. } => never("a synthetic device has no held-out samples", time_remains),
-        Data::Python { held_out_samples: 0, .. } => {
-            let hint = "give the workers held-out samples (held_out=… in the script), or let the script decide (hold=True)";
-            never("only the script itself evaluates", hint)
+    Err(never_measured(why).hint(hint))
+}
+
+/// A rule on held-out results cannot hold.
+fn never_measured(why: &str) -> InputError {
+    InputError::new("stop", format!("the held-out results that it decides by are never measured: {why}"))
+}
+
+impl Stop {
+    /// Refuses rules on held-out results for a workload with this many held-out samples, where there are none.
+    ///
+    /// # Errors
+    ///
+    /// Says so.
+    pub fn check_measured(&self, held_out_samples: u64) -> Result<(), InputError> {
+        if self.by_results() && held_out_samples == 0 {
+            let hint = "hold out some samples, or leave out the rules on held-out results";
+            return Err(never_measured("what is trained has no held-out samples").hint(hint));
         }
-        Data::Digits { held_out, .. } | Data::Csv { held_out, .. } | Data::Text { held_out, .. }
-            if *held_out == 0.0 =>
-        {
-            never("data.held_out is 0", "hold out a share of the samples, such as 0.2")
-        }
-        Data::Teacher { held_out, .. } if *held_out == 0.0 => {
-            never("data.held_out is 0", "hold out a share of the samples, such as 0.2")
-        }
-        Data::Idx { held_out, test_images: None, .. } if *held_out == 0.0 => never(
-            "data.held_out is 0 and no test files are given",
-            "hold out a share of the samples, such as 0.2",
-        ),
-        Data::Cifar10 { held_out, test_files, .. } if *held_out == 0.0 && test_files.is_empty() => never(
-            "data.held_out is 0 and no test files are given",
-            "hold out a share of the samples, such as 0.2",
-        ),
-        _ if matches!(job.model, Model::Synthetic { .. }) => never("the model is synthetic", time_remains),
-        _ => Ok(()),
+        Ok(())
+    }
+
+    /// What a person should know of the rules once a first evaluation is there: those that look at an accuracy which
+    /// the model does not report never hold.
+    pub fn unreported(&self, first: &HeldOut) -> Option<String> {
+        let watches = self.metric == Metric::Accuracy && (self.patience.is_some() || self.plateau.is_some());
+        (first.accuracy.is_none() && (self.accuracy.is_some() || watches)).then(|| {
+            "the model reports no held-out accuracy, so that the rules of [stop] that look at it never hold; \
+             use stop.loss, or stop.metric = \"loss\""
+                .to_owned()
+        })
     }
 }
 
@@ -412,6 +436,20 @@ mod tests {
         assert_eq!(ends_at(plateau(3, 0.03), &run), Some(5));
         assert_eq!(ends_at(plateau(2, 0.02), &run), Some(4));
         assert_eq!(ends_at(plateau(3, 0.001), &run), None);
+    }
+
+    #[test]
+    fn rules_that_nothing_measures_are_told() {
+        let stop = |accuracy, metric, patience| Stop { accuracy, metric, patience, ..Stop::default() };
+        let (loss, with) =
+            (HeldOut { loss: 1.0, accuracy: None }, HeldOut { loss: 1.0, accuracy: Some(0.5) });
+        assert!(stop(Some(0.9), Metric::Loss, None).unreported(&loss).is_some());
+        assert!(stop(None, Metric::Accuracy, Some(2)).unreported(&loss).is_some());
+        assert_eq!(stop(None, Metric::Loss, Some(2)).unreported(&loss), None);
+        assert_eq!(stop(Some(0.9), Metric::Loss, None).unreported(&with), None);
+        assert!(stop(Some(0.9), Metric::Loss, None).check_measured(0).is_err());
+        assert!(stop(Some(0.9), Metric::Loss, None).check_measured(1).is_ok());
+        assert!(Stop::default().check_measured(0).is_ok());
     }
 
     #[test]

@@ -26,9 +26,7 @@ impl Run {
             examples: samples(steps),
             final_loss: progress.last.as_ref().and_then(|last| last.loss),
             held_out_loss: evaluation.map(|e| e.loss),
-            accuracy: evaluation
-                .filter(|e| e.predictions > 0)
-                .map(|e| e.correct as f64 / e.predictions as f64),
+            accuracy: evaluation.and_then(|e| e.accuracy()),
             last_evaluation: self
                 .lines
                 .history()
@@ -48,6 +46,7 @@ impl Run {
             staleness: self.machine.staleness(),
             peak_resident_bytes: progress.peak_resident_bytes,
             data_wait: progress.data_wait(),
+            data_waits: progress.data_waits,
             processor_wait: None,
             checkpoint: self.last_checkpoint.clone(),
             predictions: Vec::new(),

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bellwether_core::job::Metric;
 use bellwether_core::mix::mix;
-use bellwether_core::sweep::{self, Ladder, Metric, Resources, SamplerKind, Unit, Value};
+use bellwether_core::sweep::{self, Ladder, Resources, SamplerKind, Unit, Value};
 use proptest::prelude::*;
 
 use super::*;

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use bellwether_core::InputError;
-use bellwether_core::job::WorkerRange;
+use bellwether_core::job::{HeldOut, WorkerRange};
 use bellwether_core::record::Event;
-use bellwether_core::sweep::{Metric, Sample, Unit};
+use bellwether_core::sweep::{Sample, Unit};
 use bellwether_runtime::journal::Tail;
 use bellwether_runtime::run_dir::RunDir;
 use bellwether_sched::search::{Decision, Trial, TrialState};
@@ -289,18 +289,14 @@ impl<'a> Drive<'a> {
             && !lines.is_empty()
         {
             evaluated.extend(lines.into_iter().filter_map(|line| match line.event {
-                Event::Evaluated { step, loss, accuracy } => Some((step, loss, accuracy)),
+                Event::Evaluated { step, loss, accuracy } => Some((step, HeldOut { loss, accuracy })),
                 _ => None,
             }));
         }
         let metric = self.state.search.plan().metric;
         let mut has_other = false;
-        for (step, loss, accuracy) in evaluated {
-            let figure = match metric {
-                Metric::Loss => Some(loss),
-                Metric::Accuracy => accuracy,
-            };
-            let Some(figure) = figure else {
+        for (step, result) in evaluated {
+            let Some(figure) = result.of(metric) else {
                 has_other = true;
                 continue;
             };

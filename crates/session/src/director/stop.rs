@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use bellwether_core::InputError;
 use bellwether_core::job::{HeldOut, Job, Stop, StopLimit};
 use bellwether_core::record::{Event, Line};
+use bellwether_core::units::DollarsPerHour;
 use bellwether_runtime::coordinator::{Director, DirectorCommand, RunEvent, RunStatus};
 use bellwether_runtime::run_dir::RunDir;
 
@@ -51,9 +52,10 @@ impl Cost {
     fn reached(&self, stop: &Stop) -> Option<StopLimit> {
         let granted = |limit: f64, stops: u32| limit * f64::from(stops + 1);
         let [by_time, by_money] = self.stopped;
-        let dollars = self.worker_s / 3600.0 * stop.price.unwrap_or(0.0);
+        let price = stop.price.map_or(0.0, DollarsPerHour::get);
+        let dollars = self.worker_s / 3600.0 * price;
         let is_late = stop.time.is_some_and(|time| self.time_s >= granted(time.get(), by_time));
-        let is_dear = stop.money.is_some_and(|money| dollars >= granted(money, by_money));
+        let is_dear = stop.money.is_some_and(|money| dollars >= granted(money.get(), by_money));
         match (is_late, is_dear) {
             (true, _) => Some(StopLimit::Time),
             (false, true) => Some(StopLimit::Money),
@@ -126,40 +128,42 @@ impl StopRules {
         }
         // The journal cannot hold a loss that is not a number.
         if let Some(last) = now.evaluation {
-            let accuracy = (last.predictions > 0).then(|| last.correct as f64 / last.predictions as f64);
-            self.results.insert(last.step, HeldOut { loss: last.loss, accuracy });
+            self.results.insert(last.step, HeldOut { loss: last.loss, accuracy: last.accuracy() });
         }
     }
 
     /// Whether the run goes on after the step at which its workers wait; nothing until its evaluation is known.
-    fn verdict(&mut self, step: u64) -> Option<DirectorCommand> {
-        let is_known = self.results.contains_key(&step) && self.decided != Some(step);
-        is_known.then(|| {
-            self.decided = Some(step);
-            let results: Vec<HeldOut> = self.results.range(..=step).map(|(_, result)| *result).collect();
-            DirectorCommand::Verdict { step, ends: self.stop.verdict(&results) }
-        })
+    fn verdict(&mut self, step: u64) -> Vec<DirectorCommand> {
+        if !self.results.contains_key(&step) || self.decided == Some(step) {
+            return Vec::new();
+        }
+        self.decided = Some(step);
+        let results: Vec<HeldOut> = self.results.range(..=step).map(|(_, result)| *result).collect();
+        let unreported = if let [first] = &results[..] { self.stop.unreported(first) } else { None };
+        let warning = unreported.map(|message| DirectorCommand::Note(Event::Warning { message }));
+        let verdict = DirectorCommand::Verdict { step, ends: self.stop.verdict(&results) };
+        warning.into_iter().chain([verdict]).collect()
     }
 }
 
 impl Director for StopRules {
     fn direct(&mut self, seen: RunEvent<'_>, now: &RunStatus<'_>) -> Vec<DirectorCommand> {
         self.observe(seen, now);
-        let verdict = now.awaited_verdict.and_then(|step| self.verdict(step));
+        let mut commands = now.awaited_verdict.map_or(Vec::new(), |step| self.verdict(step));
         let limit = self.cost.reached(&self.stop).filter(|_| !self.is_stopping);
         self.is_stopping |= limit.is_some();
         let Cost { time_s: trained_s, worker_s, .. } = self.cost;
-        let stop = limit.into_iter().flat_map(|limit| {
-            let note = DirectorCommand::Note(Event::LimitReached { limit, trained_s, worker_s });
-            [note, DirectorCommand::Stop { by: limit.to_string() }]
-        });
-        verdict.into_iter().chain(stop).collect()
+        if let Some(limit) = limit {
+            commands.push(DirectorCommand::Note(Event::LimitReached { limit, trained_s, worker_s }));
+            commands.push(DirectorCommand::Stop { by: limit.to_string() });
+        }
+        commands
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use bellwether_core::units::Seconds;
+    use bellwether_core::units::{Dollars, Seconds};
 
     use super::*;
 
@@ -212,7 +216,8 @@ mod tests {
         assert_eq!(cost(20.0, 0).reached(&stop), Some(StopLimit::Time));
         assert_eq!(cost(22.0, 1).reached(&stop), None);
         assert_eq!(cost(40.0, 1).reached(&stop), Some(StopLimit::Time));
-        let money = Stop { money: Some(0.5), price: Some(1.8), ..Stop::default() };
+        let (money, price) = (Some(Dollars::new(0.5)), Some(DollarsPerHour::new(1.8)));
+        let money = Stop { money, price, ..Stop::default() };
         let worked = |worker_s| Cost { worker_s, ..Cost::default() };
         assert_eq!(worked(999.0).reached(&money), None);
         assert_eq!(worked(1000.0).reached(&money), Some(StopLimit::Money));

@@ -107,7 +107,7 @@ fn progress(summary: &Summary) -> Chart {
     let margin = if high > low { 0.05 * (high - low) } else { 0.5 };
     let y = Axis::linear(low - margin..high + margin);
     Chart {
-        title: ("the best figure so far, over what was trained".into(), 16),
+        title: ("the best figure of any evaluation so far, over what was trained".into(), 16),
         margin: 16,
         label_areas: (40, 70),
         x: Axis::linear(0.0..1.02 * (units as f64).max(1.0)),

@@ -22,9 +22,7 @@ impl Coordinator {
             }
         }
         for evaluation in self.progress.take(&report) {
-            let accuracy = (evaluation.predictions > 0)
-                .then(|| evaluation.correct as f64 / evaluation.predictions as f64);
-            let (step, loss) = (evaluation.step, evaluation.loss);
+            let (step, loss, accuracy) = (evaluation.step, evaluation.loss, evaluation.accuracy());
             // The journal's JSON cannot hold a number that is not finite.
             self.journal(match loss.is_finite() {
                 true => Journal::Evaluated { step, loss, accuracy },
