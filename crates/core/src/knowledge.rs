@@ -32,6 +32,20 @@ pub enum Knowledge {
     Unknown,
 }
 
+impl Knowledge {
+    /// Reads what a daemon or an operator can know of the jobs that it trains: `expected` or `nominal`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error for any other word; only a simulation knows more.
+    pub fn of_live_jobs(text: &str) -> Result<Knowledge, ParseError> {
+        let known =
+            text.parse().ok().filter(|known| matches!(known, Knowledge::Expected | Knowledge::Nominal));
+        let expected = "expected or nominal; only a simulation knows more";
+        known.ok_or_else(|| ParseError::new("knowledge of remaining work", text, expected))
+    }
+}
+
 impl FromStr for Knowledge {
     type Err = ParseError;
 

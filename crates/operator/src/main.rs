@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use bellwether_core::knowledge::Knowledge;
 use bellwether_operator::client::{self, ClientArguments};
 use bellwether_operator::nodes::SlotRule;
 use bellwether_operator::operator::{self, Options};
@@ -73,6 +74,10 @@ struct RunArguments {
     /// The policy that decides from now on
     #[arg(long)]
     policy: Option<String>,
+    /// What policies are told of a job's remaining work: expected (from how jobs of its kind ended so far) or nominal
+    /// (all that it declares) [default: as before; expected in the beginning]
+    #[arg(long, value_name = "KNOWLEDGE", value_parser = Knowledge::of_live_jobs)]
+    remaining: Option<Knowledge>,
     /// The resource by which GPUs are counted
     #[arg(long, default_value = "nvidia.com/gpu")]
     gpu_resource: String,
@@ -145,6 +150,7 @@ async fn run(arguments: RunArguments) -> Result<()> {
         listen_metrics: arguments.listen_metrics,
         listen_dashboard: arguments.listen_dashboard,
         policy: arguments.policy,
+        remaining: arguments.remaining,
         slots,
         program: arguments.command,
         log: Arc::new(|what| eprintln!("{what}")),

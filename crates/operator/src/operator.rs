@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use bellwether_core::knowledge::Knowledge;
 use bellwether_core::queue::QueuesFile;
 use bellwether_runtime::run_dir::StateDir;
 use bellwether_sched::registry::Registry;
@@ -72,6 +73,8 @@ pub struct Options {
     pub url: String,
     /// The policy that decides; `None` for that of before, or `fair`.
     pub policy: Option<String>,
+    /// What policies are told of a job's remaining work; `None` as before, or expected.
+    pub remaining: Option<Knowledge>,
     /// What counts as a slot.
     pub slots: SlotRule,
     /// The command `bellwether`, which loads data.
@@ -117,7 +120,8 @@ async fn work(options: Options, lease_transitions: u64, master: [u8; 32], lead: 
     let seen = Seen::of(&client, &log).await?;
     let is_new = !folder.join(LEDGER).exists();
     let queues = seen.queues().filter(|_| is_new);
-    let (engine, ends, desk) = open_engine(&folder, options.policy, queues, wake.clone(), Arc::clone(&log))?;
+    let decides = (options.policy, options.remaining);
+    let (engine, ends, desk) = open_engine(&folder, decides, queues, wake.clone(), Arc::clone(&log))?;
     let mut engine = Parked(Some(engine));
     let pods_door = doors::listen(options.listen).await?;
     let known: Arc<OnceLock<Weak<Context>>> = Arc::default();
@@ -296,7 +300,7 @@ type Opened = (Engine<Pods>, Channels, Desk);
 /// The engine over pods, with its ledger in this folder.
 fn open_engine(
     folder: &Path,
-    policy: Option<String>,
+    (policy, remaining): (Option<String>, Option<Knowledge>),
     queues: Option<QueuesFile>,
     wake: broadcast::Sender<String>,
     log: Arc<dyn Fn(&str) + Send + Sync>,
@@ -314,7 +318,7 @@ fn open_engine(
         registry: registry.clone(),
         time_scale: None,
         retries: RETRIES,
-        remaining: None,
+        remaining,
         compact_at: bellwether_serve::daemon::COMPACT_AT_BYTES,
         prepare: Box::new(move |name, job, _| {
             let state = StateDir::find(Some(of_runs.clone())).map_err(|error| error.to_string())?;

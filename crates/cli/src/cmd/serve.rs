@@ -84,7 +84,7 @@ pub(crate) struct ServeArguments {
     pub(crate) retries: u32,
     /// What policies are told of a job's remaining work: expected (from how jobs of its kind ended so far) or nominal
     /// (all that it declares) [default: as before; expected in the beginning]
-    #[arg(long, value_name = "KNOWLEDGE", value_parser = knowledge)]
+    #[arg(long, value_name = "KNOWLEDGE", value_parser = Knowledge::of_live_jobs)]
     pub(crate) remaining: Option<Knowledge>,
     /// Length from which on the daemon compacts its ledger: what follows from the lines takes their place, and they
     /// move to ledger.jsonl.before
@@ -102,12 +102,6 @@ pub(crate) struct ServeArguments {
 }
 
 /// What a daemon can know of the work that remains.
-fn knowledge(text: &str) -> Result<Knowledge, String> {
-    let knowledge = text.parse::<Knowledge>().ok();
-    let known = knowledge.filter(|knowledge| matches!(knowledge, Knowledge::Expected | Knowledge::Nominal));
-    known.ok_or_else(|| "a daemon knows `expected` or `nominal`; only a simulation knows more".into())
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum On {
     Here,
