@@ -96,6 +96,8 @@ class Declaration:
     order_block: int | None = None
     verdict_every: int = 0
     """Steps between boundaries at which the workers wait for the lead's verdict; 0 never waits."""
+    stop: dict[str, Any] | None = None
+    """The table `[stop]` of a job file."""
     model: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -146,6 +148,7 @@ class Declaration:
             "steps": self.steps,
             "schedule": self.schedule,
             "workers": self.workers,
+            "stop": self.stop,
         }
         job |= {key: value for key, value in length.items() if value is not None}
         if isinstance(self.workers, int):

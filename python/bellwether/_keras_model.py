@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -18,6 +19,9 @@ from bellwether.data import mix
 Vector = NDArray[np.float32]
 
 BACKENDS = ("tensorflow", "jax")
+
+_TINY = 1e-38
+"""The least share of which a logarithm is taken."""
 
 
 def backend() -> str:
@@ -221,6 +225,33 @@ def _numpy(variable: Any) -> Any:
     return keras.ops.convert_to_numpy(variable)
 
 
+class Rows:
+    """How a model is applied to rows of numbers."""
+
+    def __init__(self, predict: Callable[[Any, Any], Any] | None, x: Any) -> None:
+        """`predict`: the script's own way; without it rows have the shape of a sample's `x`."""
+        self._predict = predict
+        leaves = _leaves(x)
+        self._like = np.asarray(leaves[0][:1]) if len(leaves) == 1 else None
+
+    def scores(self, model: Any, rows: Vector) -> Any:
+        """What the model says of each row: scores of its classes, or one number."""
+        if self._predict is not None:
+            return self._predict(model, rows)
+        like = self._like
+        if like is None or rows.shape[1] != like.size:
+            what = f"{like.size} numbers" if like is not None else "several parts"
+            raise _errors.refuse(
+                f"a row has {rows.shape[1]} numbers, and a sample of the model has {what}",
+                "leave the column of the labels out, or write predict=… in bellwether.keras.fit",
+            )
+        arguments = {"training": False} if _arguments(model) else {}
+        scores = model(rows.reshape(len(rows), *like.shape[1:]).astype(like.dtype), **arguments)
+        # The probabilities of scores are their softmax: of what is a probability already, its logarithm.
+        is_share = getattr(model.layers[-1], "activation", None) is keras.activations.softmax
+        return keras.ops.log(keras.ops.maximum(scores, _TINY)) if is_share else scores
+
+
 class Steps:
     """Gradients of micro-batches in a worker."""
 
@@ -246,6 +277,15 @@ class Steps:
         self.buffers[2][:] = np.asarray(gradient)
         self.buffers[3][:] = np.asarray(left)
         return float(total)
+
+    def scores(self, rows: Rows, values: Vector, fresh: bool) -> Vector:
+        """What the model says of rows, in inference mode."""
+        vectors = self._vectors
+        if fresh:
+            self._put(vectors.parameters, self.buffers[0], vectors.layout.parameters)
+            self._put(vectors.state, self.buffers[1], vectors.layout.state)
+        scores = np.asarray(_numpy(rows.scores(vectors.model, values)), np.float32)
+        return scores.reshape(len(scores), -1)
 
     def _put(self, variables: list[tuple[str, Any]], vector: Vector, tensors: Any) -> None:
         """Sets variables to the parts of a vector. The back end may keep what it is given, so it is given copies."""

@@ -177,10 +177,7 @@ class Session:
     def _answer_prediction(self, values: bytes, width: int, fresh: bool) -> None:
         try:
             if self._predict is None:
-                raise _errors.refuse(
-                    "this script's model cannot be applied to rows",
-                    "train it by bellwether.torch to use `infer`",
-                )
+                raise RuntimeError("the run asks for a prediction, and there is none")
             rows = np.frombuffer(values, np.float32).reshape(-1, width)
             scores = np.ascontiguousarray(self._predict(rows, fresh), np.float32)
             if len(scores) != len(rows):

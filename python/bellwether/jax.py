@@ -21,6 +21,10 @@ try:
 except ModuleNotFoundError as error:
     raise _errors.missing(error, "'bellwether[jax]'") from None
 
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
 from bellwether import _checkpoint, _trace
 from bellwether._arrays import Samples, check_sizes, rare_sizes
 from bellwether._declare import Declaration
@@ -37,6 +41,9 @@ begin()
 
 LossFunction = Callable[..., Any]
 """``(params, batch, key) -> loss``; with state ``(params, state, batch, key) -> (loss, state)``."""
+
+Predict = Callable[..., Any]
+"""``(params, rows) -> scores``; with state ``(params, state, rows) -> scores``."""
 
 
 class Run:
@@ -57,6 +64,8 @@ class Run:
         name: str | None = None,
         workers: int | str | None = None,
         order_block: int | None = None,
+        predict: Predict | None = None,
+        stop: dict[str, Any] | None = None,
     ) -> None:
         """What is trained, and how a step is cut.
 
@@ -69,6 +78,10 @@ class Run:
         `workers`: their number, or a range "1..4".
         `order_block`: samples that lie next to each other, such as those of a shard, and are visited together: blocks are
         permuted, and the samples inside of each; decides bits.
+        `predict`: what `bellwether infer` computes of rows, an array of float32 of shape (rows, numbers): for each row the
+        scores of its classes (before the softmax), or one number. It is compiled.
+        `stop`: what ends the run before its last step, as the table `[stop]` of a job file: ``{"patience": 5}``, for
+        example, of evaluations whose loss is no lower. The accuracy is not known.
 
         Raises BellwetherError, which names the line and what to write, for what cannot be trained so.
         """
@@ -82,6 +95,8 @@ class Run:
         self._clip_norm, self._seed = clip_norm, seed
         self._name, self._workers = name, workers
         self._order_block = order_block
+        self._predict = jax.jit(predict) if predict is not None else None
+        self._stop = stop
         self._batches: _Batches | None = None
         self._is_used = False
         self._lead: Lead | None = None
@@ -178,6 +193,7 @@ class Run:
             evaluate_every=per_epoch if self._held_out is not None else None,
             checkpoint_every=per_epoch if epochs is not None else None,
             order_block=self._order_block,
+            stop=self._stop,
             verdict_every=per_epoch if hold else 0,
         )
 
@@ -198,9 +214,23 @@ class Run:
             self._vectors.attach(),
             self._rule.piece,
             self._rule,
+            predict=self._scores,
         )
         self._batches = _Batches(self, session)
         return self._batches
+
+    def _scores(self, rows: NDArray[np.float32], fresh: bool) -> NDArray[np.float32]:
+        """In a worker: what the model says of rows."""
+        if self._predict is None:
+            raise _errors.refuse(
+                "the script does not say how its model is applied to rows",
+                "write predict=… in bellwether.jax.Run",
+            )
+        self._vectors.begin(fresh)
+        params, state = self._vectors.now
+        trees = (params, state) if self._vectors.has_state else (params,)
+        scores = np.asarray(self._predict(*trees, jnp.asarray(rows)), np.float32)
+        return scores.reshape(len(scores), -1)
 
     def _follow(self, declaration: Declaration, parts: int) -> Iterator[Iterable[tuple[Any, Any]]]:
         """In the lead: once per epoch, when it is trained."""

@@ -8,10 +8,11 @@ in the lead it validates and calls the callbacks once per epoch, and leaves the 
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -26,7 +27,7 @@ from bellwether import _checkpoint, _keras_model, _trace
 from bellwether._arrays import Samples, check_sizes, rare_sizes
 from bellwether._declare import Declaration
 from bellwether._errors import BellwetherError
-from bellwether._keras_model import Steps, Vectors
+from bellwether._keras_model import Rows, Steps, Vectors
 from bellwether._keras_rules import OwnRule
 from bellwether._lead import Lead
 from bellwether._loop import Gradient, builds, join
@@ -65,6 +66,7 @@ def fit(
     workers: int | str | None = None,
     order_block: int | None = None,
     hold: bool | None = None,
+    predict: Callable[[Any, Any], Any] | None = None,
 ) -> Any:
     """Trains a compiled model, as ``model.fit`` does, on any number of workers.
 
@@ -77,6 +79,8 @@ def fit(
     permuted, and the samples inside of each; decides bits.
     `hold`: whether the workers wait after each epoch until its callbacks were called, so that one that sets
     ``model.stop_training``, as EarlyStopping does, ends the run there. Without it: if a callback does so.
+    `predict`: what `bellwether infer` computes of rows of float32, ``predict(model, rows)``; without it the model itself,
+    where each row has the shape of a sample's `x`.
 
     Returns the history. In a worker it does not return; in the lead it leaves by SystemExit if the run was stopped
     (0) or failed (1). Raises BellwetherError, which names the line and what to write, for what cannot be trained so.
@@ -109,7 +113,7 @@ def fit(
         verdict_every=per_epoch if holds else 0,
     )
     if role() is Role.WORKER:
-        _work(declaration, vectors, rule, samples)
+        _work(declaration, vectors, rule, samples, Rows(predict, x))
     lead = Lead(declaration, vectors.initial())
     verbosity = 2 if verbose == "auto" else int(verbose)
     calls = keras.callbacks.CallbackList(
@@ -174,13 +178,16 @@ def _build(model: Any, samples: Samples) -> None:
     model._symbolic_build(data_batch=samples.batch([0], 0))
 
 
-def _work(declaration: Declaration, vectors: Vectors, rule: OwnRule, samples: Samples) -> NoReturn:
+def _work(
+    declaration: Declaration, vectors: Vectors, rule: OwnRule, samples: Samples, rows: Rows
+) -> NoReturn:
     """In a worker: computes until the run ends."""
     _keras_model.be_deterministic()
     rule.warm()
     steps = Steps(vectors)
     kernel_class = f"{_keras_model.kernel_class()}; data {samples.digest()}; fixed {vectors.fixed_digest()}"
-    session = join(declaration, kernel_class, steps.buffers, rule.piece, rule)
+    predict = functools.partial(steps.scores, rows)
+    session = join(declaration, kernel_class, steps.buffers, rule.piece, rule, predict=predict)
     trace = _trace.of_environment(_keras_model.recorder)
     rare = rare_sizes(len(samples), declaration.batch_size, declaration.virtual_nodes)
     while True:

@@ -80,6 +80,7 @@ class Run:
         loader_options: dict[str, Any] | None = None,
         order_block: int | None = None,
         predict: Predict | None = None,
+        stop: dict[str, Any] | None = None,
     ) -> None:
         """What is trained, and how a step is cut.
 
@@ -97,6 +98,8 @@ class Run:
         permuted, and the samples inside of each; decides bits.
         `predict`: what `bellwether infer` computes of rows; without it ``model(rows)``, where each row has the shape of a
         sample's first part.
+        `stop`: what ends the run before its last step, as the table `[stop]` of a job file: ``{"accuracy": 0.97}``, for
+        example, or ``{"patience": 5}`` of evaluations that bring nothing.
 
         Raises BellwetherError, which names the line and what to write, for what cannot be trained so.
         """
@@ -132,6 +135,7 @@ class Run:
         self._name, self._workers, self._by = name, workers, schedule_by
         self._order_block = order_block
         self._predict = predict
+        self._stop = stop
         self._batches: _Batches | None = None
         self._rule: OwnRule | None = None
         self._lead: Lead | None = None
@@ -232,6 +236,7 @@ class Run:
             evaluate_every=per_epoch if self._held_out is not None else None,
             checkpoint_every=per_epoch if epochs is not None else None,
             order_block=self._order_block,
+            stop=self._stop,
             verdict_every=per_epoch if hold else 0,
         )
 

@@ -2,20 +2,14 @@
 
 import json
 import os
-import subprocess
 import sys
-import time
-import unittest
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 from unittest.mock import patch
 
 import numpy as np
 from digits import accuracy
-from runs import COMMAND, EXAMPLES, ROOT, Place, Trained, environment_without, is_led, kill_newest, members
-
-from bellwether._declare import VARIABLES
+from runs import COMMAND, EXAMPLES, ROOT, Place, Trained, Verbs, is_led, kill_newest, members
 
 KUBECONFIG = """
 apiVersion: v1
@@ -27,7 +21,7 @@ current-context: c
 """
 
 
-class Road(unittest.TestCase):
+class Road(Verbs):
     """An example that is long enough for something to happen; every verb takes it."""
 
     example: ClassVar[str]
@@ -56,7 +50,7 @@ class Road(unittest.TestCase):
         cls.place.end()
 
     def setUp(self) -> None:
-        self.state = self.place.path / self._testMethodName
+        self.folder = self.state = self.place.path / self._testMethodName
         self.state.mkdir()
         self.assertEqual(self.plain.code, 0, self.plain.log)
 
@@ -73,41 +67,6 @@ class Road(unittest.TestCase):
         path = cls.place.path / name
         path.write_text(text)
         return path
-
-    def start(self, *arguments: str, bare: bool = False, **more: Any) -> subprocess.Popen[str]:
-        """Starts a verb with this test's state directory; `bare`: where nothing says which framework is meant."""
-        environment = environment_without(VARIABLES if bare else ()) | {
-            "BELLWETHER_STATE_DIR": str(self.state)
-        }
-        command = [os.environ["BELLWETHER_COMMAND"], *arguments]
-        return subprocess.Popen(command, cwd=self.state, env=environment, text=True, **more)
-
-    def call(self, *arguments: str, code: int = 0) -> str:
-        """Runs a verb to its end; what it printed."""
-        process = self.start(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        out, err = process.communicate(timeout=180)
-        self.assertEqual(process.returncode, code, err)
-        return out if code == 0 else err
-
-    def wait_for(self, what: str, check: Callable[[], Any]) -> Any:
-        """Waits until `check` gives something."""
-        until = time.monotonic() + 90
-        while time.monotonic() < until:
-            found = check()
-            if found:
-                return found
-            time.sleep(0.01)
-        self.fail(f"{what} did not come: {self.journal()[-3:]}")
-
-    def journal(self) -> list[dict[str, Any]]:
-        """All events of this test's runs."""
-        paths = list(self.state.glob("*/journal.jsonl"))
-        lines = [line for path in paths for line in path.read_text().splitlines(keepends=True)]
-        return [json.loads(line) for line in lines if line.endswith("\n")]
-
-    def told(self, kind: str) -> list[dict[str, Any]]:
-        """The events of this kind."""
-        return [event for event in self.journal() if event["event"] == kind]
 
     def committed(self, step: int) -> bool:
         """Whether the run is beyond this step."""
@@ -132,21 +91,14 @@ class Road(unittest.TestCase):
         self.assertTrue(json.loads(self.call("predict", "profile.json", "--format", "json")))
         catalog = str(ROOT / "examples/plan/published-2019.toml")
         self.call("plan", "profile.json", "--catalog", catalog, "--epochs", "5", "--samples", "1438")
-        log = self.state / "serve.log"
-        with log.open("w") as file:
-            # The job says by which framework it is computed, and the daemon does not.
-            daemon = self.start("serve", "--slots", "2", bare=True, stdout=file, stderr=file)
-        try:
-            self.wait_for("the daemon", lambda: "serving on" in log.read_text())
-            words = ("--python", sys.executable, str(self.script), "--name", "road", "--workers", "2")
-            self.call("submit", *words)
-            self.strike()
-            self.wait_for("the end", lambda: self.told("ended"))
-            # Its process outlives the daemon, and writes into the folder for a moment after it said how the run ended.
-            self.wait_for("the process to go", lambda: not is_led(self.state / "road"))
-        finally:
-            daemon.terminate()
-            daemon.wait(timeout=30)
+        # The job says by which framework it is computed, and the daemon does not.
+        self.serve(2)
+        words = ("--python", sys.executable, str(self.script), "--name", "road", "--workers", "2")
+        self.call("submit", *words)
+        self.strike()
+        self.wait_for("the end", lambda: self.told("ended"))
+        # Its process writes into the folder for a moment after it said how the run ended.
+        self.wait_for("the process to go", lambda: not is_led(self.state / "road"))
         self.assertEqual(self.digest(), self.plain.digest)
         found = self.accuracy_of(max(self.state.glob("*/checkpoints/*.safetensors")))
         self.assertEqual(f"{found:.4f}", f"{accuracy(self.plain.out):.4f}")

@@ -9,12 +9,14 @@ import sys
 import tempfile
 import time
 import unittest
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from warm import warm
+
+from bellwether._declare import VARIABLES
 
 ROOT = Path(__file__).parents[2]
 COMMAND = os.environ.get("BELLWETHER_COMMAND", "bellwether")
@@ -66,6 +68,55 @@ class Runs(unittest.TestCase):
         sizes = [len(event["workers"]) for event in trained.of("membership")]
         self.assertIn(1, sizes, trained.log)
         self.assertIn(4, sizes[sizes.index(1) :], trained.log)
+
+
+class Verbs(unittest.TestCase):
+    """Calls the command as a user does."""
+
+    folder: Path
+    """Where it is called."""
+    state: Path
+    """Where its runs are."""
+
+    def start(self, *arguments: str, without: Iterable[str] = (), **more: Any) -> subprocess.Popen[str]:
+        """Starts a verb, `without` some of this process's variables."""
+        environment = environment_without(without) | {"BELLWETHER_STATE_DIR": str(self.state)}
+        return subprocess.Popen([COMMAND, *arguments], cwd=self.folder, env=environment, text=True, **more)
+
+    def call(self, *arguments: str, code: int = 0) -> str:
+        """Runs a verb to its end; what it printed, or its error."""
+        process = self.start(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        out, err = process.communicate(timeout=300)
+        self.assertEqual(process.returncode, code, err)
+        return out if code == 0 else err
+
+    def serve(self, slots: int) -> subprocess.Popen[str]:
+        """Starts a daemon that knows of no framework, and ends it after the test at the latest."""
+        log = self.state / "serve.log"
+        with log.open("w") as file:
+            daemon = self.start("serve", "--slots", str(slots), without=VARIABLES, stdout=file, stderr=file)
+        self.addCleanup(daemon.wait, timeout=30)
+        self.addCleanup(daemon.terminate)
+        self.wait_for("the daemon", lambda: "serving on" in log.read_text())
+        return daemon
+
+    def wait_for(self, what: str, check: Callable[[], Any]) -> Any:
+        """Waits until `check` gives something."""
+        until = time.monotonic() + 90
+        while time.monotonic() < until:
+            found = check()
+            if found:
+                return found
+            time.sleep(0.01)
+        self.fail(f"{what} did not come: {self.journal()[-3:]}")
+
+    def journal(self, runs: str = "*") -> list[dict[str, Any]]:
+        """All events of these runs."""
+        return events_of(self.state.glob(f"{runs}/journal.jsonl"))
+
+    def told(self, kind: str, runs: str = "*") -> list[dict[str, Any]]:
+        """The events of this kind."""
+        return [event for event in self.journal(runs) if event["event"] == kind]
 
 
 class Place:
@@ -145,8 +196,12 @@ def environment_without(names: Iterable[str]) -> dict[str, str]:
 
 def events(folder: Path) -> list[dict[str, Any]]:
     """What the journals of the runs in a folder tell."""
-    paths = sorted((folder / "state").glob("**/journal.jsonl"))
-    lines = [line for path in paths for line in path.read_text().splitlines(keepends=True)]
+    return events_of(sorted((folder / "state").glob("**/journal.jsonl")))
+
+
+def events_of(journals: Iterable[Path]) -> list[dict[str, Any]]:
+    """What these journals tell; their last lines may be half written."""
+    lines = [line for path in journals for line in path.read_text().splitlines(keepends=True)]
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
 

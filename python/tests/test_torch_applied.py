@@ -10,12 +10,11 @@ import tempfile
 import time
 import unittest
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from runs import COMMAND, ROOT, environment_without, takes_long
+from runs import ROOT, Verbs, takes_long
 from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -95,38 +94,18 @@ class Resnet(nn.Module):
         return self.output(x.mean((2, 3)))  # type: ignore[no-any-return]
 
 
-class Applied(unittest.TestCase):
+class Applied(Verbs):
     """Each test has a folder with runs of its own."""
 
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Starts a verb."""
-        environment = environment_without(()) | {"BELLWETHER_STATE_DIR": str(self.folder / "state")}
-        pipe = subprocess.PIPE
-        return subprocess.Popen(
-            [COMMAND, *arguments], cwd=self.folder, env=environment, text=True, stdout=pipe, stderr=pipe
-        )
-
-    def call(self, *arguments: str, code: int = 0) -> str:
-        """Runs a verb to its end; what it printed, or its error."""
-        process = self.start(*arguments)
-        out, err = process.communicate(timeout=300)
-        self.assertEqual(process.returncode, code, err)
-        return out if code == 0 else err
+        self.folder, self.state = Path(folder.name), Path(folder.name) / "state"
 
     def rows(self, times: int) -> None:
         """Writes rows as the script's samples are, so many times."""
         lines = [",".join(map(str, row)) for row in (DIGITS[:, :64] / 16).tolist()]
         (self.folder / "rows.csv").write_text("\n".join(lines * times) + "\n")
-
-    def evaluated(self) -> list[dict[str, Any]]:
-        """The evaluations of the run."""
-        lines = (self.folder / "state/torch_applied-1/journal.jsonl").read_text().splitlines()
-        return [event for event in map(json.loads, lines) if event["event"] == "evaluated"]
 
     def workers(self) -> list[int]:
         """Processes that apply the model."""
@@ -146,12 +125,13 @@ class Applied(unittest.TestCase):
         """The same numbers as in the run, and the same bytes for any workers, also when one is killed."""
         self.call("run", "--python", sys.executable, str(SCRIPT), "--workers", "2")
         found = json.loads(self.call("evaluate", "torch_applied", "--workers", "2", "--format", "json"))
-        last = self.evaluated()[-1]
+        last = self.told("evaluated")[-1]
         self.assertEqual((found["loss"], found["accuracy"]), (last["loss"], last["accuracy"]))
         self.rows(40)
         arguments = ("infer", "torch_applied", "--data", "rows.csv", "--scores")
         self.call(*arguments, "-o", "one.csv")
-        three = self.start(*arguments, "-o", "three.csv", "--workers", "3")
+        words = (*arguments, "-o", "three.csv", "--workers", "3")
+        three = self.start(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         until = time.monotonic() + 120
         progress = self.folder / "three.csv.infer/progress.jsonl"
         while time.monotonic() < until and three.poll() is None:
