@@ -11,13 +11,10 @@ use bellwether_core::InputError;
 use bellwether_core::job::{Cell, CheckedJob, Job, Model, architecture_text};
 use bellwether_core::parse;
 use bellwether_runtime::run_dir::StateDir;
-use bellwether_runtime::workload::Weights;
 use bellwether_sched::evolution::{Method, Search};
 use bellwether_session::Spawn;
 use bellwether_session::nas::devices::with_architecture;
-use bellwether_session::nas::{
-    Architecture, NasError, Oracle, Score, Scorer, Sessions, Trainer, family, train_all,
-};
+use bellwether_session::nas::{Architecture, NasError, Oracle, Scorer, Sessions, Trainer, family, train_all};
 use bellwether_workloads::Supernet;
 use clap::Args;
 use serde_json::json;
@@ -78,7 +75,10 @@ pub(super) fn measure(arguments: &NasArguments, printer: &Printer) -> Result<Rep
         "architectures": architectures, "truths": truths, "seeds": seeds, "truth_epochs": truth_epochs,
         "epochs": epochs, "channels": channels, "share": SHARE,
     });
-    let mut record = Record::open(&arguments.record, &settings)?;
+    // More architectures and more seeds add to what was measured.
+    let trained =
+        json!({ "truth_epochs": truth_epochs, "epochs": epochs, "channels": channels, "share": SHARE });
+    let mut record = Record::open(&arguments.record, &trained)?;
     let job = job(channels, epochs)?;
     let Model::Cell(cell) = job.model.clone() else { return Err(Failure::at("model.kind", "is not a cell")) };
     let sample = sample(&cell, architectures);
@@ -162,7 +162,7 @@ fn truth(
                     (job.seed, job.epochs) = (1000 + seed, Some(arguments.truth_epochs));
                 })?;
                 let clock = Instant::now();
-                let trained = sessions.train(&format!("truth-{number}"), &job, None).map_err(failed)?;
+                let trained = sessions.train(&format!("truth-{number}"), &job).map_err(failed)?;
                 let seconds = clock.elapsed().as_secs_f64();
                 let architecture = architecture_text(architecture);
                 Ok(Line::Truth {
@@ -237,21 +237,7 @@ fn supernets(
     Ok(())
 }
 
-/// A supernet that scores.
-struct Local(Supernet);
-
-impl Scorer for Local {
-    fn score(
-        &mut self,
-        weights: Weights<'_>,
-        path: &[bellwether_core::job::CellOperation],
-    ) -> Result<Score, NasError> {
-        let evaluation = self.0.score(weights, path)?;
-        let samples = evaluation.predictions.max(1) as f64;
-        Ok(Score { accuracy: evaluation.correct as f64 / samples, loss: evaluation.loss_sum / samples })
-    }
-}
-
-fn open_scorer(job: &Job) -> Result<Box<dyn Scorer>, InputError> {
-    Ok(Box::new(Local(Supernet::open(job, &closed)?)))
+fn open_scorer(job: &Job) -> Result<Scorer, InputError> {
+    let mut supernet = Supernet::open(job, &closed)?;
+    Ok(Box::new(move |weights, path| supernet.score(weights, path)))
 }

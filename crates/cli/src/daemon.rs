@@ -1,4 +1,4 @@
-//! The trials of a sweep as jobs of a daemon.
+//! Jobs of a daemon of this machine, for verbs that train many: trials of a sweep, supernets of a search.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,10 +20,10 @@ use crate::runs::StateDir;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A daemon of this machine.
-pub(super) struct Daemon(Client);
+pub(crate) struct Daemon(Client);
 
 /// The daemon of a state directory.
-pub(super) fn find(folder: &Path, printer: &Printer) -> Result<Daemon, Failure> {
+pub(crate) fn find(folder: &Path, printer: &Printer) -> Result<Daemon, Failure> {
     let state_dir = StateDir::find(Some(folder.to_path_buf()))?;
     let printer = *printer;
     let client = Client::new(Endpoint::StateDir(state_dir.path().into()));
@@ -32,7 +32,7 @@ pub(super) fn find(folder: &Path, printer: &Printer) -> Result<Daemon, Failure> 
 
 impl Daemon {
     /// Slots for workers.
-    pub(super) fn slots(&self) -> Result<u32, Failure> {
+    pub(crate) fn slots(&self) -> Result<u32, Failure> {
         Ok(self.0.cluster()?.slots)
     }
 }

@@ -4,6 +4,7 @@ mod applied;
 mod by_hand;
 mod cmd;
 mod colour;
+mod daemon;
 mod elsewhere;
 mod failure;
 mod files;

@@ -41,7 +41,7 @@ pub struct Client {
     endpoint: Endpoint,
     agent: Agent,
     patience: Duration,
-    on_wait: Box<dyn Fn(&str)>,
+    on_wait: Box<dyn Fn(&str) + Send>,
 }
 
 impl fmt::Debug for Client {
@@ -76,7 +76,7 @@ impl Client {
 
     /// Sets what is called, with a sentence, once a request has waited for a second.
     #[must_use]
-    pub fn on_wait(self, on_wait: impl Fn(&str) + 'static) -> Client {
+    pub fn on_wait(self, on_wait: impl Fn(&str) + Send + 'static) -> Client {
         Client { on_wait: Box::new(on_wait), ..self }
     }
 

@@ -5,8 +5,8 @@
 //!
 //! What a job may ask for in which training mode is one table ([`TrainingMode`], [`Feature`]).
 //!
-//! The part of a job that decides bits (everything but `name`, `workers`, `evaluation` and `checkpoint`) is the job's
-//! identity, see [`Job::identity`].
+//! The part of a job that decides bits (everything but `name`, `workers`, `checkpoint`, and `evaluation` unless `stop`
+//! decides by it) is the job's identity, see [`Job::identity`].
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -75,6 +75,10 @@ pub struct Job {
     /// Optimizer steps; exactly one of `epochs` and `steps` is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steps: Option<u64>,
+    /// A checkpoint of another run that training begins with, instead of weights that follow from the seed. Tensors are
+    /// taken by their names, so that the model may be the same or a part of it. Its content must not change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initial_weights: Option<PathBuf>,
     /// Steps between two checks for silent corruption; 0 checks nothing. In each such step another worker computes one
     /// virtual node again, and the bytes are compared before anything is applied.
     #[serde(default, skip_serializing_if = "is_never")]
@@ -318,6 +322,7 @@ impl Job {
             // A bare name is looked up as a shell does.
             paths.extend(python.as_mut().filter(|python| python.components().count() > 1));
         }
+        paths.extend(self.initial_weights.as_mut());
         paths.extend(self.checkpoint.folder.as_mut());
         paths.extend(self.checkpoint.url.as_mut().and_then(CheckpointUrl::folder_mut));
         paths

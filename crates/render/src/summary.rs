@@ -125,7 +125,12 @@ pub fn table(summary: &Summary) -> String {
             format!("{:.1} MiB", summary.peak_resident_bytes as f64 / f64::from(1 << 20)),
         ),
     ]);
-    rows.extend(summary.data_wait.map(|share| ("waits for data", format!("{} of a step", percent(share)))));
+    rows.extend(summary.data_wait.map(|share| {
+        (
+            "waits for data",
+            format!("{} of a step, in {}", percent(share), count(summary.data_waits as usize, "step")),
+        )
+    }));
     if let Some(planned) = &summary.planned {
         rows.push(("planned", planned.reason.clone()));
     }

@@ -263,6 +263,22 @@ impl Store {
     }
 }
 
+/// The parameters that the checkpoint in `path`, of any job, has under the names of this layout, and the state where it
+/// has all of it: what the training of a like model, or of a part of it, can begin with.
+///
+/// # Errors
+///
+/// Says that the file cannot be read, is no checkpoint, or lacks a tensor of this name and shape.
+pub fn read_weights(path: &Path, layout: &Layout) -> Result<(Vec<f32>, Option<Vec<f32>>), String> {
+    let bytes = fs::read(path).map_err(|error| format!("cannot be read: {error}"))?;
+    Header::read(&bytes).map_err(|what| format!("is no checkpoint: {what}"))?;
+    let tensors = SafeTensors::deserialize(&bytes).map_err(|error| format!("is damaged: {error}"))?;
+    let (mut parameters, mut state) = (vec![0.0; layout.parameter_count()], vec![0.0; layout.state_count()]);
+    fill(&tensors, "parameters", &layout.parameters, &mut parameters)?;
+    let has_state = fill(&tensors, "state", &layout.state, &mut state).is_ok();
+    Ok((parameters, has_state.then_some(state)))
+}
+
 fn damaged(path: &Path, what: String) -> CheckpointError {
     CheckpointError::Damaged { path: path.into(), what }
 }

@@ -268,6 +268,18 @@ impl RunDir {
         Ok(path)
     }
 
+    /// Keeps weights that training begins from: parameters, then state, in the order of the layout.
+    ///
+    /// # Errors
+    ///
+    /// Returns the file system's error.
+    pub fn keep_initial_values(&self, values: &[f32]) -> Result<PathBuf, RunDirError> {
+        let path = self.path.join(INITIAL_WEIGHTS);
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        fs::write(&path, bytes).map_err(RunDirError::io(&path))?;
+        Ok(path)
+    }
+
     /// Where the run's coordinator is, or was when it died.
     pub fn endpoint(&self) -> Option<Endpoint> {
         serde_json::from_slice(&fs::read(self.endpoint_file()).ok()?).ok()

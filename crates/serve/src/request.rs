@@ -96,6 +96,32 @@ pub struct Submission {
     pub user: Option<String>,
 }
 
+impl Submission {
+    /// A job under another name, accepted once for each `key`; all else is as it says itself.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if it cannot have the name.
+    pub fn named(job: CheckedJob, task: Task, name: &str, key: String) -> Result<Submission, InputError> {
+        Ok(Submission {
+            job: job.edit(|job| name.clone_into(&mut job.name))?,
+            name: Some(name.to_owned()),
+            workers: None,
+            weight: 1.0,
+            deadline_s: None,
+            task,
+            profile: None,
+            rates: Vec::new(),
+            protocols: Vec::new(),
+            servers: None,
+            profile_first: false,
+            key: Some(key),
+            queue: None,
+            user: None,
+        })
+    }
+}
+
 /// The answer to a wish that was granted: it is on disk.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reply {

@@ -32,6 +32,7 @@ pub mod doctor;
 mod error;
 pub mod export;
 pub mod gpus;
+mod initial;
 pub mod kind;
 mod logs;
 mod metrics;

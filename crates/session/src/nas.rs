@@ -21,14 +21,12 @@ mod family;
 mod measured;
 mod oracle;
 mod train;
-mod transfer;
 
 pub use devices::{Costs, Predictor};
 pub use family::{Member, family};
 pub use measured::measure_all;
 pub use oracle::{OpenScorer, Oracle, Score, Scorer};
-pub use train::{Progress, Sessions, Tell, Trained, Trainer, train_all};
-pub use transfer::{TransferError, transfer};
+pub use train::{Progress, Sessions, Tell, Trained, Trainer, failed, train_all};
 
 /// Architectures that are looked at to find the nearest to the limits; all of a space that has no more.
 const LOOKED_AT: u64 = 100_000;

@@ -9,6 +9,7 @@ use bellwether_core::record::{Planned, RunOutcome, Summary};
 use bellwether_core::units::DollarsPerHour;
 use bellwether_runtime::coordinator::{self, Director, Options};
 use bellwether_runtime::membership::WorkloadDescription;
+use bellwether_runtime::optimizer::Optimizer;
 use bellwether_runtime::run_dir::{RunDir, StateDir};
 use bellwether_sched::synchronise::Setup;
 
@@ -25,7 +26,7 @@ use crate::error::RunError;
 use crate::options::{LOOPBACK, Timeouts, is_free, options, reachable};
 use crate::outlook::Outlook;
 use crate::pressure::Pressure;
-use crate::{Note, Observe, Progress, Spawn, WorkloadBuilder, compare};
+use crate::{Note, Observe, Progress, Spawn, WorkloadBuilder, compare, export, initial};
 
 pub(crate) mod builder;
 
@@ -77,6 +78,8 @@ struct Beginning {
     description: WorkloadDescription,
     planned: Option<Planned>,
     origin: Option<Origin>,
+    /// Weights of another run that training begins with.
+    weights: Option<Vec<f32>>,
     /// Workers at the start.
     initial: u32,
 }
@@ -102,8 +105,10 @@ impl Session {
         if let Some(origin) = &begun.origin {
             run.keep_origin(&origin.url)?;
         }
-        let initial_weights = self.workload.initial_weights().map(|file| run.keep_initial_weights(&file));
-        let initial_weights = initial_weights.transpose()?;
+        let initial_weights = match (&begun.weights, self.workload.initial_weights()) {
+            (Some(values), _) => Some(run.keep_initial_values(values)?),
+            (None, given) => given.map(|file| run.keep_initial_weights(&file)).transpose()?,
+        };
         if run.renew_token()? {
             observe(Progress::Note(Note::NewToken(run.token_file())));
         }
@@ -159,7 +164,16 @@ impl Session {
         }
         let origin = store::find(&self.job, self.origin.as_ref())?;
         outset.first_step = origin.as_ref().map_or(outset.first_step, |origin| origin.step);
-        let description = WorkloadDescription::of(self.workload.build(&self.job)?.as_ref());
+        let mut workload = self.workload.build(&self.job)?;
+        let description = WorkloadDescription::of(workload.as_ref());
+        let weights = match &self.job.initial_weights {
+            Some(file) if !self.has_checkpoint(&description) => {
+                Some(initial::values(file, &self.job, workload.as_mut())?)
+            }
+            _ => None,
+        };
+        drop(workload);
+        self.job.stop.check_measured(description.held_out_samples)?;
         let workers = outset.workers;
         let mut planned = None;
         if self.will_measure(&outset) {
@@ -173,7 +187,14 @@ impl Session {
         };
         let told = self.start.unwrap_or(usual);
         let initial = planned.as_ref().map_or(told, |planned| planned.workers);
-        Ok(Beginning { outset, description, planned, origin, initial })
+        Ok(Beginning { outset, description, planned, origin, weights, initial })
+    }
+
+    /// Whether it goes on from a checkpoint of its own.
+    fn has_checkpoint(&self, workload: &WorkloadDescription) -> bool {
+        let optimizer = Optimizer::new(&self.job, 0);
+        let newest = |run| export::newest(run, &self.job, &workload.layout, &optimizer.slots());
+        self.resumed.as_ref().is_some_and(|run| matches!(newest(run), Ok(Some(_))))
     }
 
     fn outset(&self, observe: &mut Observe<'_>) -> Result<Outset, RunError> {

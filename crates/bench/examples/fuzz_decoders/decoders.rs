@@ -16,6 +16,7 @@ use bellwether_runtime::workload::{Layout, Tensor};
 use bellwether_runtime::{journal, metrics, transfer};
 use prost::Message as _;
 
+mod data;
 mod slurm;
 mod texts;
 
@@ -43,7 +44,8 @@ fn decoder(
 }
 
 pub(crate) fn decoders() -> Vec<Decoder> {
-    let parts = [greetings(), data_plane(), control_plane(), files(), texts::all(), slurm::all()];
+    let parts =
+        [greetings(), data_plane(), control_plane(), files(), texts::all(), slurm::all(), data::all()];
     parts.into_iter().flatten().collect()
 }
 

@@ -4,16 +4,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use bellwether_core::job::{Cell, CellOperation, CheckedJob, Job, Model};
+use bellwether_core::job::{Cell, CheckedJob, Job, Model};
 use bellwether_core::nas::NasFile;
 use bellwether_core::{InputError, parse};
 use bellwether_render::duration::{precise, written};
-use bellwether_runtime::workload::Weights;
 use bellwether_session::Spawn;
 use bellwether_session::nas::devices::with_architecture;
 use bellwether_session::nas::{
-    Findings, Member, NasError, Oracle, Predictor, Progress, Score, Scorer, Sessions, Trained, check_limits,
-    family, measure_all, search, train_all,
+    Findings, Member, NasError, Oracle, Predictor, Progress, Scorer, Sessions, Trained, Trainer,
+    check_limits, family, measure_all, search, train_all,
 };
 use bellwether_workloads::Supernet;
 use clap::Args;
@@ -25,6 +24,7 @@ use crate::printer::Printer;
 use crate::runs::StateDir;
 use crate::{files, job, session};
 
+mod jobs;
 mod plot;
 mod show;
 
@@ -45,6 +45,10 @@ pub(crate) struct NasArguments {
     /// Supernets that are trained at the same time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     at_once: u32,
+    /// Let the supernets be jobs of the daemon of this state directory, beside its other jobs; it decides how many are
+    /// trained at the same time
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["at_once", "threads"])]
+    daemon: Option<PathBuf>,
     /// Train by threads of this process: quicker to start, but the memory of a worker is not measured
     #[arg(long)]
     threads: bool,
@@ -90,9 +94,12 @@ pub(crate) fn nas(arguments: &NasArguments, printer: &Printer) -> Result<ExitCod
         check_limits(&file.limits, &edges, predictor).map_err(|error| at_file(&arguments.search, error))?;
     }
     let family = family(&job, &file.split, file.share)?;
-    let sessions = Sessions::new(folder.clone(), spawn, session::build);
+    let (trainer, at_once): (Box<dyn Trainer>, usize) = match &arguments.daemon {
+        Some(daemon) => (Box::new(jobs::Jobs::of(daemon, printer)?), family.len()),
+        None => (Box::new(Sessions::new(folder.clone(), spawn, session::build)), arguments.at_once as usize),
+    };
     let tell = |progress: Progress<'_>| show_progress(&progress, family.len(), printer);
-    let trained = train_all(&family, &job.name, &sessions, arguments.at_once as usize, &tell)?;
+    let trained = train_all(&family, &job.name, trainer.as_ref(), at_once, &tell)?;
     let last = family.last().map_or(0, |member| member.level);
     let leaves = family.iter().zip(&trained).filter(|(member, _)| member.level == last);
     let leaves =
@@ -211,19 +218,9 @@ fn write_winner(job: &CheckedJob, findings: &Findings, path: &Path) -> Result<()
     files::write_whole(path, parse::to_text(&winner).as_bytes())
 }
 
-/// A supernet of this program that scores.
-struct Local(Supernet);
-
-impl Scorer for Local {
-    fn score(&mut self, weights: Weights<'_>, path: &[CellOperation]) -> Result<Score, NasError> {
-        let evaluation = self.0.score(weights, path)?;
-        let samples = evaluation.predictions.max(1) as f64;
-        Ok(Score { accuracy: evaluation.correct as f64 / samples, loss: evaluation.loss_sum / samples })
-    }
-}
-
-fn open_scorer(job: &Job) -> Result<Box<dyn Scorer>, InputError> {
-    Ok(Box::new(Local(Supernet::open(job, &files::read_data)?)))
+fn open_scorer(job: &Job) -> Result<Scorer, InputError> {
+    let mut supernet = Supernet::open(job, &files::read_data)?;
+    Ok(Box::new(move |weights, path| supernet.score(weights, path)))
 }
 
 impl From<NasError> for Failure {

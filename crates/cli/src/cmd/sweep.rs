@@ -18,6 +18,7 @@ use bellwether_serve::sweep::{Drive, Embedded, Jobs, Laid, Means, Room, State, S
 use bellwether_session::kind;
 use clap::Args;
 
+use crate::daemon;
 use crate::failure::Failure;
 use crate::files;
 use crate::job::{self, Purpose, ScriptArguments};
@@ -25,7 +26,6 @@ use crate::options::{Format, picture};
 use crate::printer::Printer;
 use crate::session::program;
 
-mod daemon;
 mod foresee;
 mod plot;
 mod show;

@@ -110,3 +110,35 @@ fn a_finished_run_whose_result_is_gone_may_be_taken_up_again() {
     assert_eq!(files(&scene).len(), 1);
     scene.audit();
 }
+
+#[test]
+fn a_run_may_begin_with_the_weights_of_another() {
+    let recipe = jobs::adam_dropout().steps(40);
+    let scene = recipe.scene();
+    let first = scene.train(&["--workers", "1"]).summary();
+    let checkpoint = files(&scene).pop().expect("the last step's").display().to_string();
+    let begins = |value: &str| format!("initial_weights={value}");
+    let given = begins(&checkpoint);
+    let all = ["run", "job.toml", "--format", "json", "--set", given.as_str()];
+    let digest = |more: &[&str]| {
+        let ended = scene.call(&[&all[..], more].concat());
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        let summary: serde_json::Value = serde_json::from_str(&ended.stdout).expect("a summary");
+        summary["params_digest"].as_str().map(str::to_owned)
+    };
+    let one = digest(&["--workers", "1"]);
+    assert_ne!(one, first.params_digest, "it begins elsewhere");
+    assert_eq!(digest(&["--workers", "3"]), one);
+    // With a rate of nothing the weights stay those that it began with.
+    let still =
+        ["--workers", "2", "--set", "optimizer.learning_rate=1e-30", "--set", "optimizer.weight_decay=0.0"];
+    assert_eq!(digest(&still), first.params_digest);
+    let refused = |value: &str, more: &[&str], words: &[&str]| {
+        let given = begins(value);
+        let call = ["run", "job.toml", "--set", given.as_str()];
+        scene.call(&[&call[..], more].concat()).refused_with(words);
+    };
+    refused("no.safetensors", &[], &["initial_weights", "no.safetensors", "cannot be read"]);
+    refused("job.toml", &[], &["job.toml", "is no checkpoint"]);
+    refused(&checkpoint, &["--set", "model.hidden=[7]"], &["has shape", "needs", "a run of the same model"]);
+}

@@ -143,6 +143,28 @@ fn a_search_that_is_killed_finds_the_same_with_other_workers() {
 }
 
 #[test]
+fn the_supernets_may_be_jobs_of_a_daemon() {
+    let search = format!("{}{UNMEASURED}", SEARCH.replace("[[0], [2]]", "[[0]]"));
+    let alone = scene(1, &search);
+    let expected = report(&alone.call(&[&NAS[..], &["--threads", "--set", "workers=1"]].concat()));
+    let scene = scene(1, &search);
+    let daemon = scene.start(&["serve", "--slots", "2"]);
+    let endpoint = scene.path("state/bellwether/.serve/endpoint.json");
+    wait_for(|| daemon.stderr(), || endpoint.exists().then_some(()));
+    let shared = [&NAS[..], &["--daemon", "state/bellwether"]].concat();
+    let first = scene.start(&shared);
+    let journal = scene.path("state/bellwether/cells-s0-0/journal.jsonl");
+    wait_for(|| first.stderr(), || journal.exists().then_some(()));
+    // Its jobs go on without it, and the same command finds them again.
+    first.kill();
+    assert_eq!(report(&scene.call(&shared))["found"], expected["found"]);
+    assert_eq!(digests(&scene.path("state/bellwether")), digests(&alone.path("found")));
+    assert!(scene.call(&["jobs"]).stdout.contains("cells-s1-2"));
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.end().code, Some(0));
+}
+
+#[test]
 fn what_cannot_be_searched_is_refused_before_anything_is_trained() {
     let refused = |job: &str, search: &str, more: &[&str], words: &[&str]| {
         let scene = Scene::new(job);

@@ -62,6 +62,7 @@ fn shards_train_the_bits_of_one_file_when_a_worker_is_killed_too() {
     assert_eq!(alone.params_digest, expected.params_digest);
     assert_eq!(alone.held_out_loss, expected.held_out_loss);
     assert!(alone.data_wait.is_some(), "the first samples are always waited for: {alone:?}");
+    assert!((1..=300).contains(&alone.data_waits), "{alone:?}");
     let again = Scene::new(&fs::read_to_string(scene.path("job.toml")).expect("it was written"));
     for number in 0..3 {
         let name = format!("shard-{number}.csv");

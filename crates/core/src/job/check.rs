@@ -44,8 +44,16 @@ fn options(key: &str, options: &CustomOptions) -> Check {
     }
 }
 
-fn python(model: &Model) -> Check {
-    let Model::Python { script, threads, environment, stage_allowance, .. } = model else { return Ok(()) };
+fn python(job: &Job) -> Check {
+    let Model::Python { script, threads, environment, stage_allowance, .. } = &job.model else {
+        return Ok(());
+    };
+    ensure(
+        job.initial_weights.is_none(),
+        "initial_weights",
+        "the model of a script begins with the weights that the script gives it",
+        "load them in the script",
+    )?;
     ensure(script.as_os_str() != "", "model.script", "no script is named", "write script = \"train.py\"")?;
     if let Some(allowance) = stage_allowance {
         ensure(
@@ -87,6 +95,7 @@ pub(super) fn job(job: &Job) -> Check {
         moving_batch(job, goodput)?;
     }
     model(&job.model)?;
+    python(job)?;
     data(&job.data)?;
     pairing(job)?;
     optimizer(&job.optimizer)?;
@@ -224,7 +233,7 @@ fn model(model: &Model) -> Check {
             ensure(is_name(name), "model.name", format!("`{name}` cannot name a model"), NAME)?;
             options("model.options", own)
         }
-        Model::Python { .. } => python(model),
+        Model::Python { .. } => Ok(()),
         Model::Synthetic { spread, parameters, layers, .. } => {
             not_negative("model.spread", *spread)?;
             ensure(

@@ -17,6 +17,9 @@ impl Job {
             "epochs": self.epochs,
             "steps": self.steps,
         });
+        if let Some(path) = &self.initial_weights {
+            parts["initial_weights"] = serde_json::json!(path);
+        }
         // Where all steps are synchronous it decides no bits.
         if !self.sync.is_synchronous() {
             let Sync { policy, nodes_per_update, rate, momentum, .. } = &self.sync;
@@ -31,7 +34,7 @@ impl Job {
         }
         // So may held-out results; time and money only interrupt it.
         if self.stop.by_results() {
-            parts["stop"] = serde_json::json!(self.stop.identity());
+            parts["stop"] = serde_json::json!([self.stop.identity(), self.evaluation]);
         }
         parts.to_string()
     }

@@ -251,6 +251,9 @@ pub struct Summary {
     /// Mean share of the steps' time in which gradients waited for their samples, 0…1; absent where none did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_wait: Option<f64>,
+    /// Steps in which some gradient waited for its samples.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub data_waits: u64,
     /// Part of the run's time, 0…1, in which a process of this machine was ready and had no processor; absent where the
     /// system does not tell, or the workers were more than the processors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -292,4 +295,10 @@ mod ended {
         let text = if reason.is_empty() { outcome } else { format!("{outcome}: {reason}") };
         text.parse().map_err(D::Error::custom)
     }
+}
+
+// Serde hands over a reference.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use bellwether_core::record::{Event, Line};
-use bellwether_runtime::checkpoint::{CheckpointError, Store};
+use bellwether_runtime::checkpoint::{CheckpointError, Store, read_weights};
 use bellwether_runtime::journal::{self, Journal, RunHistory};
 use bellwether_runtime::noise::Noise;
 use bellwether_runtime::private;
@@ -52,6 +52,31 @@ fn a_checkpoint_comes_back_bit_for_bit_and_only_the_newest_stay() {
     assert_eq!(loaded.state, state(50));
     assert!(loaded.skipped.is_empty());
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3, "no temporary file is left");
+}
+
+#[test]
+fn weights_are_taken_by_name_by_any_job() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(folder.path());
+    write(&store, 1);
+    let (whole, path) = (layout(), store.path(1));
+    let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+    let (parameters, mean) = read_weights(&path, &whole).unwrap();
+    assert_eq!(bits(&parameters), bits(&state(1).parameters));
+    assert_eq!(mean.map(|mean| bits(&mean)), Some(bits(&state(1).model_state)));
+    // A part of the model, whose state is another.
+    let of = |name: &str, shape: &[usize]| Tensor { name: name.into(), shape: shape.into() };
+    let part = Layout { parameters: vec![of("b", &[7])], state: vec![of("variance", &[4])] };
+    let (parameters, state_of_part) = read_weights(&path, &part).unwrap();
+    assert_eq!(bits(&parameters), bits(&state(1).parameters[15..]));
+    assert_eq!(state_of_part, None);
+    for (name, shape, what) in [("c", [7], "no tensor `parameters/c`"), ("b", [8], "has shape [7]")] {
+        let other = Layout { parameters: vec![of(name, &shape)], state: Vec::new() };
+        let error = read_weights(&path, &other).unwrap_err();
+        assert!(error.contains(what), "{error}");
+    }
+    fs::write(&path, &fs::read(&path).unwrap()[..90]).unwrap();
+    assert!(read_weights(&path, &whole).unwrap_err().contains("no checkpoint"));
 }
 
 #[test]

@@ -18,23 +18,8 @@ pub struct Laid {
 
 /// A trial's job with its name, which is accepted once for each `key`; it begins with one worker.
 pub(super) fn named(laid: Laid, name: &str, key: String) -> Result<Submission, InputError> {
-    let Laid { job, task } = laid;
-    Ok(Submission {
-        job: job.edit(|job| name.clone_into(&mut job.name))?,
-        name: Some(name.to_owned()),
-        workers: Some(WorkerRange { min: 1, max: 1 }),
-        weight: 1.0,
-        deadline_s: None,
-        task,
-        profile: None,
-        rates: Vec::new(),
-        protocols: Vec::new(),
-        servers: None,
-        profile_first: false,
-        key: Some(key),
-        queue: None,
-        user: None,
-    })
+    let one = Some(WorkerRange { min: 1, max: 1 });
+    Ok(Submission { workers: one, ..Submission::named(laid.job, laid.task, name, key)? })
 }
 
 /// Steps of a unit of length.

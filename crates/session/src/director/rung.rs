@@ -1,7 +1,9 @@
-//! A trial of a sweep waits at its rung: the run stops with a checkpoint once it was evaluated there.
+//! A trial of a sweep waits at its rung: once it was evaluated there, the sweep says whether it goes on.
 //!
-//! The sweep writes the step into the run's folder, where it may change while the run goes on. A sweep that is gone
-//! changes nothing: the trial still stops at the last rung that it was given.
+//! The sweep writes the step into the run's folder, where it may change while the run goes on, and pauses a trial that
+//! is not to go on. Until it has decided, the trial trains: what it trains meanwhile is a part of it in any case, and a
+//! trial that goes on need not be started again. A sweep that is gone decides nothing: then the trial stops with a
+//! checkpoint a little after the last rung that it was given.
 
 use std::time::{Duration, Instant};
 
@@ -12,15 +14,20 @@ use bellwether_runtime::run_dir::RunDir;
 /// Between two looks at the step.
 const PERIOD: Duration = Duration::from_millis(50);
 
-/// Who asks, for the journal.
-const BY: &str = "the sweep: the trial has reached its rung";
+/// How long a sweep has to decide.
+const DECIDING: Duration = Duration::from_secs(2);
 
-/// Stops a run at its rung.
+/// Who asks, for the journal.
+const BY: &str = "the trial has reached its rung, and its sweep does not say that it goes on";
+
+/// Stops a run at its rung unless the sweep lets it go on.
 struct Landing {
     run: RunDir,
     /// The last step at which the run was evaluated.
     evaluated: Option<u64>,
     looked: Option<Instant>,
+    /// Since when it has been at its rung.
+    landed: Option<Instant>,
     has_stopped: bool,
 }
 
@@ -31,7 +38,7 @@ pub(crate) fn director(run: &RunDir) -> Option<Box<dyn Director>> {
     }
     let (history, _) = run.follow_history();
     let evaluated = history.evaluation.map(|evaluation| evaluation.step);
-    Some(Box::new(Landing { run: run.clone(), evaluated, looked: None, has_stopped: false }))
+    Some(Box::new(Landing { run: run.clone(), evaluated, looked: None, landed: None, has_stopped: false }))
 }
 
 impl Landing {
@@ -56,7 +63,11 @@ impl Director for Landing {
             return Vec::new();
         }
         self.looked = Some(Instant::now());
-        self.has_stopped = self.has_landed(now.total_steps);
+        self.landed = match self.has_landed(now.total_steps) {
+            true => self.landed.or(self.looked),
+            false => None,
+        };
+        self.has_stopped = self.landed.is_some_and(|landed| landed.elapsed() >= DECIDING);
         if self.has_stopped { vec![DirectorCommand::Stop { by: BY.into() }] } else { Vec::new() }
     }
 }

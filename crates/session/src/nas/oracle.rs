@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bellwether_core::InputError;
 use bellwether_core::job::{Cell, CellOperation, Job};
-use bellwether_runtime::workload::Weights;
+use bellwether_runtime::workload::{Evaluation, Weights, WorkloadError};
 
 use super::{Architecture, NasError, Trained};
 
@@ -26,18 +26,18 @@ impl Score {
     }
 }
 
-/// Scores the architectures of one supernet.
-pub trait Scorer {
-    /// Score of this path.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if it cannot be computed.
-    fn score(&mut self, weights: Weights<'_>, path: &[CellOperation]) -> Result<Score, NasError>;
+impl From<Evaluation> for Score {
+    fn from(evaluation: Evaluation) -> Score {
+        let samples = evaluation.predictions.max(1) as f64;
+        Score { accuracy: evaluation.correct as f64 / samples, loss: evaluation.loss_sum / samples }
+    }
 }
 
+/// Evaluates a path of one supernet on all held-out samples.
+pub type Scorer = Box<dyn FnMut(Weights<'_>, &[CellOperation]) -> Result<Evaluation, WorkloadError>>;
+
 /// Makes the scorer of a supernet's job.
-pub type OpenScorer<'a> = dyn Fn(&Job) -> Result<Box<dyn Scorer>, InputError> + 'a;
+pub type OpenScorer<'a> = dyn Fn(&Job) -> Result<Scorer, InputError> + 'a;
 
 /// The supernets of the last level, which together know every architecture of the space.
 pub struct Oracle<'a> {
@@ -52,7 +52,7 @@ struct Known {
     job: Job,
     trained: Trained,
     /// Once it was asked.
-    scorer: Option<Box<dyn Scorer>>,
+    scorer: Option<Scorer>,
 }
 
 impl<'a> Oracle<'a> {
@@ -81,7 +81,7 @@ impl<'a> Oracle<'a> {
             none => none.insert(open(&known.job)?),
         };
         let Trained { parameters, state, .. } = &known.trained;
-        let score = scorer.score(Weights { parameters, state, version: 0 }, architecture)?;
+        let score = Score::from(scorer(Weights { parameters, state, version: 0 }, architecture)?);
         self.scores.insert(architecture.to_vec(), score);
         Ok(score)
     }

@@ -7,7 +7,7 @@ use bellwether_core::job::CellOperation::{AvgPool3x3, Conv1x1, Conv3x3, None, Sk
 use bellwether_core::job::{Cell, CheckedJob, Job, Model};
 use bellwether_core::nas::{DeviceOptions, SearchMethod};
 use bellwether_core::units::{Bytes, Dollars, DollarsPerHour, Seconds};
-use bellwether_runtime::workload::{Layout, Tensor, Weights};
+use bellwether_runtime::workload::{Evaluation, Weights, WorkloadError};
 
 use super::devices::{Measured, features, to_measure};
 use super::*;
@@ -16,24 +16,6 @@ fn job() -> CheckedJob {
     let text = "name = \"cells\"\nsteps = 21\nworkers = 1\n[batch]\nsize = 8\nvirtual_nodes = 4\n\
                 [model]\nkind = \"cell\"\n[data]\nkind = \"digits\"\n[optimizer]\nkind = \"sgd\"\nlearning_rate = 0.1\n";
     bellwether_core::parse::job(text, "job.toml", &[]).unwrap()
-}
-
-fn layout(tensors: &[(&str, usize)]) -> Layout {
-    let tensor = |(name, len): &(&str, usize)| Tensor { name: (*name).into(), shape: vec![*len] };
-    Layout { parameters: tensors.iter().map(tensor).collect(), state: Vec::new() }
-}
-
-#[test]
-fn a_part_inherits_the_bytes_of_what_it_keeps() {
-    let parent = layout(&[("stem", 2), ("a", 3), ("b", 1), ("output", 2)]);
-    let parameters: Vec<f32> =
-        [1.5, -0.0, f32::MIN_POSITIVE / 4.0, 3.0, 4.0, 5.0, 6.0, f32::from_bits(0x7fc0_1234)].into();
-    let part = layout(&[("stem", 2), ("b", 1), ("output", 2)]);
-    let values = transfer((&parent, &parameters), &part).unwrap();
-    let expected = [0, 1, 5, 6, 7].map(|place: usize| parameters[place].to_bits());
-    assert_eq!(values.iter().map(|value| value.to_bits()).collect::<Vec<_>>(), expected);
-    let error = transfer((&parent, &parameters), &layout(&[("a", 2)])).unwrap_err();
-    assert_eq!((error.name.as_str(), error.shape), ("a", vec![2]));
 }
 
 #[test]
@@ -53,31 +35,20 @@ fn a_family_has_a_member_for_each_choice() {
     );
 }
 
-/// Trains nothing: a part's weights are its parent's plus one.
-struct Counting(Mutex<Vec<(String, Option<f32>)>>, Option<&'static str>);
+/// Trains nothing: a part's only parameter is its parent's plus one.
+struct Counting(Mutex<Vec<String>>, Option<&'static str>);
 
 impl Trainer for Counting {
-    fn untrained(&self, _: &Job) -> std::result::Result<(Layout, Vec<f32>, Vec<f32>), InputError> {
-        Ok((layout(&[("w", 1)]), vec![0.0], Vec::new()))
-    }
-
-    fn train(
-        &self,
-        name: &str,
-        _: &CheckedJob,
-        weights: Option<&[f32]>,
-    ) -> std::result::Result<Trained, NasError> {
-        let before = weights.map(|weights| weights[0]);
-        self.0.lock().unwrap().push((name.into(), before));
+    fn train(&self, name: &str, job: &CheckedJob) -> std::result::Result<Trained, NasError> {
+        self.0.lock().unwrap().push(name.into());
         if self.1 == Some(name) {
             return Err(NasError::Stopped { run: name.into() });
         }
-        let parameters = vec![before.unwrap_or(0.0) + 1.0];
-        let layout = layout(&[("w", 1)]);
+        let parent = job.initial_weights.as_ref().map_or(0.0, |path| path.to_str().unwrap().parse().unwrap());
         Ok(Trained {
             run: name.into(),
-            layout,
-            parameters,
+            checkpoint: (parent + 1.0_f32).to_string().into(),
+            parameters: vec![parent + 1.0],
             state: Vec::new(),
             accuracy: Some(0.5),
             seconds: 1.0,
@@ -168,13 +139,9 @@ fn limits_that_nothing_meets_name_the_nearest() {
 }
 
 /// Convolutions of 3×3 are good, whatever the weights.
-struct Convolutions;
-
-impl Scorer for Convolutions {
-    fn score(&mut self, _: Weights<'_>, path: &[CellOperation]) -> std::result::Result<Score, NasError> {
-        let count = path.iter().filter(|operation| **operation == Conv3x3).count() as f64;
-        Ok(Score { accuracy: count / 6.0, loss: 1.0 })
-    }
+fn convolutions(_: Weights<'_>, path: &[CellOperation]) -> std::result::Result<Evaluation, WorkloadError> {
+    let correct = path.iter().filter(|operation| **operation == Conv3x3).count() as u64;
+    Ok(Evaluation { loss_sum: 6.0, correct, predictions: 6 })
 }
 
 #[test]
@@ -183,10 +150,10 @@ fn a_search_stays_within_the_limits_and_asks_each_supernet_for_its_own() {
     let (predictor, job) = (predictor(&device), job());
     let family = family(&job, &[vec![0]], 1.0).unwrap();
     let opened = Mutex::new(BTreeMap::new());
-    let open = |job: &Job| -> std::result::Result<Box<dyn Scorer>, InputError> {
+    let open = |job: &Job| -> std::result::Result<Scorer, InputError> {
         let Model::Cell(cell) = &job.model else { unreachable!() };
         *opened.lock().unwrap().entry(cell.edges()[0][0]).or_insert(0) += 1;
-        Ok(Box::new(Convolutions))
+        Ok(Box::new(convolutions))
     };
     let trainer = Counting(Mutex::default(), Option::None);
     let trained = train_all(&family, "cells", &trainer, 1, &|_| {}).unwrap();

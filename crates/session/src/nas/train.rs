@@ -1,19 +1,19 @@
 //! Trains the supernets of a search, each as a job, and takes up again what was begun.
 
 use std::collections::VecDeque;
-use std::fs;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bellwether_core::InputError;
 use bellwether_core::job::{CheckedJob, Job};
 use bellwether_core::record::RunOutcome;
-use bellwether_runtime::optimizer::Optimizer;
+use bellwether_runtime::checkpoint::Store;
 use bellwether_runtime::run_dir::{RunDir, StateDir};
 use bellwether_runtime::workload::{Layout, Workload};
 
-use super::{Member, NasError, TransferError, transfer};
+use super::{Member, NasError};
 use crate::error::at;
-use crate::export::newest;
+use crate::export::weights;
 use crate::{Session, Spawn};
 
 /// A supernet that was trained to its end.
@@ -21,8 +21,8 @@ use crate::{Session, Spawn};
 pub struct Trained {
     /// Its run.
     pub run: String,
-    /// Names and shapes of its tensors.
-    pub layout: Layout,
+    /// Its last checkpoint, with which its parts begin.
+    pub checkpoint: PathBuf,
     /// Its parameters, in the order of the layout.
     pub parameters: Vec<f32>,
     /// Its state, in the order of the layout.
@@ -57,20 +57,13 @@ pub type Tell<'t> = dyn Fn(Progress<'_>) + Sync + 't;
 
 /// Trains a job, wherever that is, and says what came of it: the seam to what shares machines among jobs.
 pub trait Trainer: Sync {
-    /// What the job trains, before it is trained: its tensors, their first values and its first state.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if it cannot be built.
-    fn untrained(&self, job: &Job) -> Result<(Layout, Vec<f32>, Vec<f32>), InputError>;
-
-    /// Trains `job` to its end as the run `name`, from these weights (parameters, then state) or its seed. A run that
-    /// is finished is not trained again, and one that was begun goes on.
+    /// Trains `job` to its end as the run `name`. A run that is finished is not trained again, and one that was begun
+    /// goes on.
     ///
     /// # Errors
     ///
     /// Returns an error if it cannot be trained to its end.
-    fn train(&self, name: &str, job: &CheckedJob, weights: Option<&[f32]>) -> Result<Trained, NasError>;
+    fn train(&self, name: &str, job: &CheckedJob) -> Result<Trained, NasError>;
 }
 
 /// Builds what a job trains.
@@ -95,46 +88,23 @@ impl Sessions {
     }
 
     /// Trains the run, or what is left of it.
-    fn run(&self, run: &RunDir, job: &CheckedJob, weights: Option<&[f32]>) -> Result<(), NasError> {
-        let file = run.path.with_extension("weights");
-        if let Some(weights) = weights {
-            let bytes: Vec<u8> = weights.iter().flat_map(|value| value.to_le_bytes()).collect();
-            fs::write(&file, bytes).map_err(|error| at(file.display().to_string(), error))?;
-        }
+    fn run(&self, run: &RunDir, job: &CheckedJob) -> Result<(), NasError> {
         let build = Arc::clone(&self.build);
         let session = Session::builder(job.clone())
             .workload(move |job| build(job))
-            .initial_weights(weights.map(|_| file.clone()))
             .state_dir(self.folder.clone())
             .spawn(self.spawn.clone())
             .resume(run.clone());
-        let ended = session.run(&mut |_| {});
-        // The run has a copy; what cannot be removed is written over by the next attempt.
-        let _ = fs::remove_file(&file);
-        let (_, outcome) = ended?;
-        match outcome {
+        match session.run(&mut |_| {})?.1 {
             RunOutcome::Finished => Ok(()),
             RunOutcome::Stopped => Err(NasError::Stopped { run: run.name.clone() }),
-            other => Err(NasError::Failed {
-                run: run.name.clone(),
-                folder: run.path.clone(),
-                why: other.to_string(),
-            }),
+            other => Err(failed(run, other.to_string())),
         }
     }
 }
 
 impl Trainer for Sessions {
-    fn untrained(&self, job: &Job) -> Result<(Layout, Vec<f32>, Vec<f32>), InputError> {
-        let mut workload = (self.build)(job)?;
-        let layout = workload.layout().clone();
-        let (mut parameters, mut state) =
-            (vec![0.0; layout.parameter_count()], vec![0.0; layout.state_count()]);
-        workload.initialize(job.seed, &mut parameters, &mut state);
-        Ok((layout, parameters, state))
-    }
-
-    fn train(&self, name: &str, job: &CheckedJob, weights: Option<&[f32]>) -> Result<Trained, NasError> {
+    fn train(&self, name: &str, job: &CheckedJob) -> Result<Trained, NasError> {
         self.folder.make()?;
         let run = self.folder.named(name);
         if run.is_run() && run.job()?.identity() != job.identity() {
@@ -148,22 +118,36 @@ impl Trainer for Sessions {
             return Err(InputError::new(name, what).hint("wait until that has ended").into());
         }
         if run.history()?.outcome() != Some(&RunOutcome::Finished) {
-            self.run(&run, job, weights)?;
+            self.run(&run, job)?;
         }
-        let (layout, ..) = self.untrained(job)?;
-        let history = run.history()?;
-        let optimizer = Optimizer::new(job, 0);
-        let found = newest(&run, job, &layout, &optimizer.slots()).map_err(|error| at(name, error))?;
-        let (trained, _) = found.ok_or_else(|| at(name, "its run has no checkpoint"))?;
+        Trained::of(&run, (self.build)(job)?.layout())
+    }
+}
+
+impl Trained {
+    /// What came of a run that has ended, whose checkpoints are in its folder.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if it has no checkpoint that can be read.
+    pub fn of(run: &RunDir, layout: &Layout) -> Result<Trained, NasError> {
+        let (job, history) = (run.job()?, run.history()?);
+        let found = weights(run, &job, layout)?;
+        let (parameters, state) = found.values;
         Ok(Trained {
             run: run.name.clone(),
-            layout,
-            parameters: trained.parameters,
-            state: trained.model_state,
+            checkpoint: Store::new(run.checkpoints(), 1, &job.identity()).path(found.step),
+            parameters,
+            state,
             accuracy: history.evaluation.and_then(|last| last.accuracy),
             seconds: history.lived_s(),
         })
     }
+}
+
+/// A run that did not come to its end.
+pub fn failed(run: &RunDir, why: String) -> NasError {
+    NasError::Failed { run: run.name.clone(), folder: run.path.clone(), why }
 }
 
 /// Trains a whole family, parents before their children, up to `at_once` at a time. Children begin with what they have
@@ -225,20 +209,12 @@ fn train_one(
     tell: &Tell<'_>,
 ) -> Result<Trained, NasError> {
     let name = member.name(name);
-    let weights = match member.parent {
-        None => None,
-        Some(parent) => {
-            let (layout, _, state) = trainer.untrained(&member.job)?;
-            let parent = &trained[parent];
-            let of_parent = (&parent.layout, &parent.parameters[..]);
-            let mut weights =
-                transfer(of_parent, &layout).map_err(|error: TransferError| at(name.clone(), error))?;
-            weights.extend(state);
-            Some(weights)
-        }
+    let begins = |job: &mut Job| {
+        job.initial_weights = member.parent.map(|parent| trained[parent].checkpoint.clone());
     };
+    let job = member.job.clone().edit(begins)?;
     tell(Progress::Begins { member, run: name.clone() });
-    let result = trainer.train(&name, &member.job, weights.as_deref())?;
+    let result = trainer.train(&name, &job)?;
     tell(Progress::Trained { member, trained: &result });
     Ok(result)
 }

@@ -61,6 +61,8 @@ pub struct Progress {
     pub peak_resident_bytes: u64,
     /// Seconds of the committed steps whose account is known, and those of them in which gradients waited for samples.
     steps_s: [f64; 2],
+    /// How many of them waited.
+    pub data_waits: u64,
     /// Moving average of the time of a step.
     mean_step_s: Option<f64>,
     stalls: BTreeMap<u64, f64>,
@@ -147,6 +149,7 @@ impl Progress {
             let [all_s, waited_s] = &mut self.steps_s;
             *all_s += record.duration_s;
             *waited_s += record.data_wait_s;
+            self.data_waits += u64::from(record.data_wait_s > 0.0);
             let step_s = record.duration_s / record.steps() as f64;
             let mean = self.mean_step_s.get_or_insert(step_s);
             *mean += 0.1 * (step_s - *mean);

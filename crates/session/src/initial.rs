@@ -1,0 +1,32 @@
+//! The weights that training begins with, where its job names a checkpoint of another run.
+
+use std::path::Path;
+
+use bellwether_core::InputError;
+use bellwether_core::job::Job;
+use bellwether_runtime::checkpoint::read_weights;
+use bellwether_runtime::workload::Workload;
+
+/// Reads what a job begins with: parameters, then state. State that the file lacks is that of a model which was never
+/// trained.
+///
+/// # Errors
+///
+/// Returns an error if the file cannot be read or has other tensors.
+pub(crate) fn values(file: &Path, job: &Job, workload: &mut dyn Workload) -> Result<Vec<f32>, InputError> {
+    let layout = workload.layout().clone();
+    let (mut values, state) = read_weights(file, &layout).map_err(|what| {
+        let error = InputError::new(format!("initial_weights: {}", file.display()), what);
+        error.hint(
+            "name a checkpoint of a run of the same model, RUN/checkpoints/step-000000000123.safetensors",
+        )
+    })?;
+    let fresh = || {
+        let (mut parameters, mut state) = (vec![0.0; values.len()], vec![0.0; layout.state_count()]);
+        workload.initialize(job.seed, &mut parameters, &mut state);
+        state
+    };
+    let state = state.unwrap_or_else(fresh);
+    values.extend(state);
+    Ok(values)
+}
