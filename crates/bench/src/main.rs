@@ -47,6 +47,7 @@ mod scaling;
 mod serve;
 mod statistics;
 mod straggler;
+mod streaming;
 mod sync;
 mod tcp;
 mod training;
@@ -76,6 +77,8 @@ enum What {
     Overhead(overhead::OverheadArguments),
     /// Examples per second of real models, beside a plain loop over the same model
     Training(training::TrainingArguments),
+    /// Training on samples that stay in their files, beside the same with all of them in memory
+    Streaming(streaming::StreamingArguments),
     /// Peak memory of a worker, beside what its vectors need
     Memory(memory::MemoryArguments),
     /// Training on servers that vanish as a law says, beside what that law lets expect
@@ -163,6 +166,7 @@ fn bench(what: What, printer: &Printer) -> Result<(), Failure> {
         What::Resize(arguments) => (resize::measure(&arguments, printer)?, arguments.output),
         What::Overhead(arguments) => (overhead::measure(&arguments, printer)?, arguments.output),
         What::Training(arguments) => (training::measure(&arguments, printer)?, arguments.output),
+        What::Streaming(arguments) => (streaming::measure(&arguments, printer)?, arguments.output),
         What::Memory(arguments) => (memory::measure(&arguments, printer)?, arguments.output),
         What::Revocations(arguments) => (revocations::measure(&arguments, printer)?, arguments.output),
         What::Scaling(arguments) => (scaling::measure(&arguments, printer)?, arguments.output),

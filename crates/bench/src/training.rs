@@ -36,23 +36,23 @@ const BOUND: f64 = 0.97;
 /// Virtual nodes of the second comparison, which has no bar: smaller micro-batches cost kernels time.
 const MANY_NODES: u32 = 4;
 
-/// A model of the comparison.
-struct Shape {
-    name: &'static str,
-    model: &'static str,
-    data: &'static str,
-    batch: u64,
+/// A model of a comparison.
+pub(super) struct Shape {
+    pub(super) name: &'static str,
+    pub(super) model: &'static str,
+    pub(super) data: &'static str,
+    pub(super) batch: u64,
     /// Examples per second, roughly: decides how many steps are trained.
-    rough_examples_per_s: f64,
+    pub(super) rough_examples_per_s: f64,
     /// Whether the bar applies.
-    bar: bool,
+    pub(super) bar: bool,
 }
 
 const IMAGES: &str = "kind = \"idx\"\nimages = \"FOLDER/images\"\nlabels = \"FOLDER/labels\"\nheld_out = 0.0";
 const COLOURS: &str = "kind = \"cifar10\"\nfiles = [\"FOLDER/colours\"]\nheld_out = 0.0";
 const TEXT: &str = "kind = \"text\"\npath = \"FOLDER/text\"\nheld_out = 0.0";
 
-const SHAPES: [Shape; 4] = [
+pub(super) const SHAPES: [Shape; 4] = [
     Shape {
         name: "mlp",
         model: "kind = \"mlp\"\nhidden = [256, 128]",
@@ -147,12 +147,10 @@ fn row(report: &mut Report, shape: &Shape, plain: &[f64], runtime: &[f64], nodes
     }
 }
 
-fn steps(shape: &Shape, arguments: &TrainingArguments) -> u64 {
-    ((shape.rough_examples_per_s * arguments.seconds / shape.batch as f64).round() as u64).max(5)
-}
-
-fn job(shape: &Shape, arguments: &TrainingArguments, data: &Folder, nodes: u32) -> String {
-    let (steps, batch) = (steps(shape, arguments), shape.batch);
+/// A job that trains for so many seconds.
+pub(super) fn job(shape: &Shape, seconds: f64, data: &Folder, nodes: u32) -> String {
+    let batch = shape.batch;
+    let steps = ((shape.rough_examples_per_s * seconds / batch as f64).round() as u64).max(5);
     let (model, data) = (shape.model, shape.data.replace("FOLDER", &data.path().display().to_string()));
     format!(
         "name = \"bench\"\nseed = 1\nsteps = {steps}\nworkers = 1\n[model]\n{model}\n[data]\n{data}\n\
@@ -162,7 +160,7 @@ fn job(shape: &Shape, arguments: &TrainingArguments, data: &Folder, nodes: u32) 
 
 /// Examples per second of steps that took this long. Left out are the first ones, and of the others the slower
 /// half: on a machine with other work these tell how often the core was taken away.
-fn speed(durations_s: &[f64], batch: u64) -> f64 {
+pub(super) fn speed(durations_s: &[f64], batch: u64) -> f64 {
     let warm = (durations_s.len() as f64 * WARM_UP).ceil() as usize;
     let mut sorted = durations_s[warm.min(durations_s.len())..].to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -170,7 +168,7 @@ fn speed(durations_s: &[f64], batch: u64) -> f64 {
 }
 
 fn of_plain(shape: &Shape, arguments: &TrainingArguments, data: &Folder) -> Result<f64, Failure> {
-    let samples = plain::run(&Folder::new("bench")?, &job(shape, arguments, data, 1), 1)?;
+    let samples = plain::run(&Folder::new("bench")?, &job(shape, arguments.seconds, data, 1), 1)?;
     let durations_s: Vec<f64> = samples.iter().map(|sample| sample[0]).collect();
     Ok(speed(&durations_s, shape.batch))
 }
@@ -181,13 +179,13 @@ fn of_runtime(
     data: &Folder,
     nodes: u32,
 ) -> Result<f64, Failure> {
-    let trial = Trial::launch(Folder::new("bench")?, &job(shape, arguments, data, nodes), 1)?;
+    let trial = Trial::launch(Folder::new("bench")?, &job(shape, arguments.seconds, data, nodes), 1)?;
     let durations_s: Vec<f64> = trial.finish()?.iter().map(|step| step.duration_s).collect();
     Ok(speed(&durations_s, shape.batch))
 }
 
 /// Random bytes in the formats of real data; whole batches per epoch.
-fn write_data(folder: &Folder) -> Result<(), Failure> {
+pub(super) fn write_data(folder: &Folder) -> Result<(), Failure> {
     let random = |count: usize, most: u64| (0..count as u64).map(move |i| (mix(i, 7) % most) as u8);
     let size = |number: u32| number.to_be_bytes();
     let count = 4096;
@@ -220,17 +218,10 @@ mod tests {
 
     #[test]
     fn every_shape_can_be_built_from_the_data() {
-        let arguments = TrainingArguments {
-            models: vec![],
-            rounds: 1,
-            seconds: 0.01,
-            output: crate::OutputArguments { format: crate::Format::Json },
-        };
         let folder = Folder::new("bench").unwrap();
         write_data(&folder).unwrap();
         for shape in SHAPES.iter().filter(|shape| shape.name != "resnet") {
-            let job =
-                bellwether_core::parse::job(&job(shape, &arguments, &folder, 1), shape.name, &[]).unwrap();
+            let job = bellwether_core::parse::job(&job(shape, 0.01, &folder, 1), shape.name, &[]).unwrap();
             let workload = bellwether_workloads::build(&job, &|path| std::fs::read(path)).unwrap();
             assert_eq!(workload.training_samples() % shape.batch, 0, "{}", shape.name);
         }

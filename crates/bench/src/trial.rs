@@ -42,6 +42,8 @@ pub(super) struct Members {
 pub(super) struct Outcome {
     pub(super) summary: Summary,
     pub(super) lines: Vec<Line>,
+    /// See [`Trial::steps`].
+    pub(super) steps: Vec<StepRecord>,
 }
 
 /// A run of `bellwether`.
@@ -263,7 +265,8 @@ impl Trial {
         self.ended()?;
         let told = fs::read_to_string(self.folder.path().join(TOLD)).map_err(|e| Failure::at("bench", e))?;
         let summary = serde_json::from_str(&told).map_err(|e| Failure::at("the run's summary", e))?;
-        Ok(Outcome { summary, lines: std::mem::take(&mut self.lines) })
+        let steps = self.steps();
+        Ok(Outcome { summary, lines: std::mem::take(&mut self.lines), steps })
     }
 
     /// The same of steps that were done unit by unit; of those after the first thousand a sample.
