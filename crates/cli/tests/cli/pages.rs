@@ -17,13 +17,15 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const RUN: [&str; 2] = ["README.md", "docs/tour.md"];
 
 /// Commands of these that are not run here, by their first words, and why.
-const NOT_RUN: [(&str, &str); 17] = [
+const NOT_RUN: [(&str, &str); 19] = [
     ("cargo xtask test", "it runs this"),
     ("cargo xtask wheel", "it builds the command again; see python/tests/test_wheel.py"),
     ("pip install", "it takes Python; see python/tests/test_wheel.py"),
     ("bellwether run examples/python", "it takes PyTorch; see python/tests/test_torch_digits.py"),
     ("bellwether profile examples/digits.toml", "measures for up to a minute; see `profile`"),
     ("bellwether federate examples/federation-partial.toml --optimise", "looks for long; see `federate`"),
+    ("bellwether sweep examples/sweep/digits.toml --plot", "trains 27 trials; see `sweep`"),
+    ("bellwether nas", "trains six supernets; see `nas`"),
     ("bellwether watch", "needs a run that goes on; see `jobs`"),
     ("bellwether scale", "needs a run that goes on; see `random_schedule`"),
     ("bellwether stop", "needs a run that goes on; see `coordinator`"),

@@ -133,7 +133,7 @@ fn a_sweep_that_is_killed_goes_on_and_changes_no_bit() {
         }
     }
     let picture = fs::read_to_string(scene.path("s.svg")).expect("a picture was drawn");
-    assert!(picture.contains("optimizer.learning_rate") && picture.contains("best figure of any evaluation"));
+    assert!(picture.contains("learning_rate: ") && picture.contains("best figure of any evaluation"));
     // The winner's job file trains the winner.
     let winner = summary["winner"].as_u64().expect("there is a winner") as usize;
     fs::copy(scene.path("s.sweep/winner.toml"), scene.path("winner.toml")).expect("there is a job file");

@@ -159,34 +159,19 @@ impl Listener {
         Listener::start(opened, inbox, &ConnectionKind::DATA, on_arrival, on_refusal)
     }
 
-    /// Listens for the control plane; `on_arrival` is given every connection.
+    /// Listens for connections of one kind; `on_arrival` is given every one of them.
     ///
     /// # Errors
     ///
     /// Same errors as [`bind`](Listener::bind).
-    pub(crate) fn control(
-        address: SocketAddr,
-        token: &Token,
+    pub(crate) fn of_kind(
+        kind: &'static [ConnectionKind; 1],
+        (address, token): (SocketAddr, &Token),
         on_arrival: OnArrival,
         on_refusal: OnRefusal,
     ) -> io::Result<Listener> {
         let opened = Opened::bind(address, token, true)?;
-        Listener::start(opened, Arc::default(), &[ConnectionKind::Control], on_arrival, on_refusal)
-    }
-
-    /// Listens for the workers of an inference; `on_arrival` is given every connection.
-    ///
-    /// # Errors
-    ///
-    /// Same errors as [`bind`](Listener::bind).
-    pub(crate) fn inference(
-        address: SocketAddr,
-        token: &Token,
-        on_arrival: OnArrival,
-        on_refusal: OnRefusal,
-    ) -> io::Result<Listener> {
-        let opened = Opened::bind(address, token, true)?;
-        Listener::start(opened, Arc::default(), &[ConnectionKind::Inference], on_arrival, on_refusal)
+        Listener::start(opened, Arc::default(), kind, on_arrival, on_refusal)
     }
 
     fn start(

@@ -19,7 +19,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::generated::control_server::{Control, ControlServer};
 use super::generated::membership_server::{Membership, MembershipServer};
 use super::{ANSWER, QUESTION, Token, convert, generated as wire};
-use crate::channel::{AsyncStream, Hello, Listener, Refusal, Stream as Connection};
+use crate::channel::{AsyncStream, ConnectionKind, Hello, Listener, Refusal, Stream as Connection};
 use crate::ending::{EndSignal, EndSignals};
 use crate::membership::FromWorker;
 
@@ -108,7 +108,8 @@ impl Server {
         };
         // Without a server there is no one to speak to, and the connection ends.
         let on_arrival = move |_: Hello, stream: Connection| drop(connections.send(stream));
-        let listener = Listener::control(address, &token, Arc::new(on_arrival), Arc::new(on_refusal))?;
+        let (kind, place) = (&[ConnectionKind::Control], (address, &token));
+        let listener = Listener::of_kind(kind, place, Arc::new(on_arrival), Arc::new(on_refusal))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (shutdown, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new().name("control-plane".into()).spawn(move || {

@@ -13,7 +13,7 @@ use super::desk::Desk;
 use super::hands::{Event, Granted, Shared, serve};
 use super::wire::{Message, receive, send};
 pub use super::work::Work;
-use crate::channel::{Listener, Stream, raise_descriptor_limit};
+use crate::channel::{ConnectionKind, Listener, Stream, raise_descriptor_limit};
 use crate::coordinator::{Endpoint, Spawn, Spawned};
 use crate::membership::WorkerId;
 use crate::run_dir::{RunDir, RunDirError};
@@ -136,7 +136,8 @@ pub fn run<W: Work>(
         // A coordinator that has ended needs no workers.
         let _ = arrivals.send(Event::Arrived { worker: hello.worker, stream });
     });
-    let listener = Listener::inference(options.listen, &token, on_arrival, Arc::new(|_| ()))
+    let place = (options.listen, &token);
+    let listener = Listener::of_kind(&[ConnectionKind::Inference], place, on_arrival, Arc::new(|_| ()))
         .map_err(system("listen for workers"))?;
     let address = listener.local_addr();
     options.run.keep_endpoint(&Endpoint { control: address, data: address, process: std::process::id() })?;

@@ -36,6 +36,19 @@ fn place(domain: &Domain, value: &Value) -> Option<f64> {
     })
 }
 
+/// The values at both ends of an axis, in words.
+fn ends_of(domain: &Domain) -> String {
+    match domain {
+        Domain::Choice(choices) => {
+            let words: Vec<String> = choices.iter().map(ToString::to_string).collect();
+            words.join(" | ")
+        }
+        Domain::Real { low, high, .. } => format!("{low} … {high}"),
+        Domain::Integer { low, high, .. } => format!("{low} … {high}"),
+        Domain::Steps { low, step, steps } => format!("{low} … {}", low + f64::from(*steps) * step),
+    }
+}
+
 /// The least and the largest figure.
 fn figures(summary: &Summary) -> Option<(f64, f64)> {
     let figures = || summary.trials.iter().filter_map(|trial| trial.figure);
@@ -66,15 +79,16 @@ fn parallel(summary: &Summary, sweep: &Sweep) -> Chart {
     series.extend(others.map(|trial| Series::line(line(trial), BLUE.mix(0.35).stroke_width(1))));
     let best = summary.trials.iter().filter(is_best);
     series.extend(best.map(|trial| Series::line(line(trial), VERMILION.stroke_width(3))));
-    let mut names: Vec<String> = keys.iter().map(|key| key.key.clone()).collect();
-    names.push(summary.metric.to_owned());
+    // The last part of a dotted key, so that its ends stand beside it.
+    let short = |key: &str| key.rsplit('.').next().unwrap_or(key).to_owned();
+    let mut names: Vec<String> =
+        keys.iter().map(|key| format!("{}: {}", short(&key.key), ends_of(&key.domain))).collect();
+    let of_figures = ends.map_or(String::new(), |(low, high)| format!(": {low:.3} … {high:.3}"));
+    names.push(format!("{}{of_figures}", summary.metric));
     let name = move |at: f64| names.get(at.round() as usize).cloned().unwrap_or_default();
     let ticks = (0..=keys.len()).map(|at| at as f64).collect();
     Chart {
-        title: (
-            "trials: each key from its least value (below) to its largest, and what came of it".into(),
-            16,
-        ),
+        title: ("trials: each key from its first value (below) to its last, and what came of it".into(), 16),
         margin: 16,
         label_areas: (40, 30),
         x: Axis::new(-0.3..last + 0.3, ticks),
