@@ -269,12 +269,12 @@ def interval(values: list[float]) -> tuple[float, float, float]:
 
 
 def kills(folder: Path, times: int) -> None:
-    """Kills a sweep of 200 trials, lets it end, and trains what was finished again alone."""
+    """Kills a sweep again and again, lets it end, and trains what was finished again alone."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     (folder / "job.toml").write_text(KILLED_JOB.format(data=KILLED_DATA))
     scheduler = 'kind = "asha"\nminimum = 1'
-    text = SWEEP.format(hidden=[[64]], sampler="tpe", seed=0, scheduler=scheduler, trials=200)
+    text = SWEEP.format(hidden=HIDDEN, sampler="tpe", seed=0, scheduler=scheduler, trials=12 * times)
     (folder / "sweep.toml").write_text(text)
     words = [COMMAND, "sweep", "sweep.toml", "--format", "json"]
     chance, killed = random.Random(3), 0

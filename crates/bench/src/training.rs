@@ -147,7 +147,7 @@ fn row(report: &mut Report, shape: &Shape, plain: &[f64], runtime: &[f64], nodes
     }
 }
 
-/// A job that trains for so many seconds.
+/// A job that trains for about as many seconds.
 pub(super) fn job(shape: &Shape, seconds: f64, data: &Folder, nodes: u32) -> String {
     let batch = shape.batch;
     let steps = ((shape.rough_examples_per_s * seconds / batch as f64).round() as u64).max(5);

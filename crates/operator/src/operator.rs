@@ -119,9 +119,8 @@ async fn work(options: Options, lease_transitions: u64, master: [u8; 32], lead: 
     let (wake, woken) = broadcast::channel(1 << 16);
     let seen = Seen::of(&client, &log).await?;
     let is_new = !folder.join(LEDGER).exists();
-    let queues = seen.queues().filter(|_| is_new);
-    let decides = (options.policy, options.remaining);
-    let (engine, ends, desk) = open_engine(&folder, decides, queues, wake.clone(), Arc::clone(&log))?;
+    let decides = (options.policy, options.remaining, seen.queues().filter(|_| is_new));
+    let (engine, ends, desk) = open_engine(&folder, decides, wake.clone(), Arc::clone(&log))?;
     let mut engine = Parked(Some(engine));
     let pods_door = doors::listen(options.listen).await?;
     let known: Arc<OnceLock<Weak<Context>>> = Arc::default();
@@ -300,8 +299,7 @@ type Opened = (Engine<Pods>, Channels, Desk);
 /// The engine over pods, with its ledger in this folder.
 fn open_engine(
     folder: &Path,
-    (policy, remaining): (Option<String>, Option<Knowledge>),
-    queues: Option<QueuesFile>,
+    (policy, remaining, queues): (Option<String>, Option<Knowledge>, Option<QueuesFile>),
     wake: broadcast::Sender<String>,
     log: Arc<dyn Fn(&str) + Send + Sync>,
 ) -> Result<Opened> {

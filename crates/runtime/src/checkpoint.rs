@@ -268,10 +268,10 @@ impl Store {
 ///
 /// # Errors
 ///
-/// Says that the file cannot be read, is no checkpoint, or lacks a tensor of this name and shape.
+/// Says that the file cannot be read, is not a checkpoint, or lacks a tensor of this name and shape.
 pub fn read_weights(path: &Path, layout: &Layout) -> Result<(Vec<f32>, Option<Vec<f32>>), String> {
     let bytes = fs::read(path).map_err(|error| format!("cannot be read: {error}"))?;
-    Header::read(&bytes).map_err(|what| format!("is no checkpoint: {what}"))?;
+    Header::read(&bytes).map_err(|what| format!("is not a checkpoint: {what}"))?;
     let tensors = SafeTensors::deserialize(&bytes).map_err(|error| format!("is damaged: {error}"))?;
     let (mut parameters, mut state) = (vec![0.0; layout.parameter_count()], vec![0.0; layout.state_count()]);
     fill(&tensors, "parameters", &layout.parameters, &mut parameters)?;

@@ -32,6 +32,7 @@ use crate::slices::Slice;
 use crate::workload::{Layout, Workload};
 
 pub mod coordinator;
+mod evaluation;
 pub mod member;
 mod mismatch;
 mod phase;
@@ -40,6 +41,7 @@ mod reason;
 pub mod work_queue;
 
 pub use bellwether_core::record::{StepRecord, UnitRecord};
+pub use evaluation::EvaluationRecord;
 pub use mismatch::{Mismatch, Verdict};
 pub use phase::{Peer, Phase, Serve, ServerReport};
 pub use position::{Activity, Position};
@@ -310,28 +312,6 @@ pub fn different_parts(one: &str, other: &str) -> (String, String) {
         if parts.is_empty() { "nothing of the kind".to_string() } else { parts.join("; ") }
     };
     (only(one, other), only(other, one))
-}
-
-/// One evaluation of the held-out set.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct EvaluationRecord {
-    /// Steps applied before it.
-    pub step: u64,
-    /// Mean loss.
-    pub loss: f64,
-    /// Right predictions.
-    pub correct: u64,
-    /// Predictions made; 0 where accuracy does not apply.
-    pub predictions: u64,
-    /// Samples evaluated.
-    pub samples: u64,
-}
-
-impl EvaluationRecord {
-    /// Right predictions, as a share; `None` where accuracy does not apply.
-    pub fn accuracy(&self) -> Option<f64> {
-        (self.predictions > 0).then(|| self.correct as f64 / self.predictions as f64)
-    }
 }
 
 /// What a planned switch cost one worker.

@@ -43,6 +43,7 @@ use crate::private;
 mod cluster_jobs;
 mod copy;
 mod error;
+mod initial;
 pub(crate) mod leftovers;
 mod lock;
 mod log;
@@ -73,7 +74,6 @@ const ENDPOINT: &str = "endpoint.json";
 const LOCK: &str = "lock";
 const CHECKPOINTS: &str = "checkpoints";
 const OFFERED_CHECKPOINTS: &str = "epochs";
-const INITIAL_WEIGHTS: &str = "initial.f32";
 /// The name of the log of a coordinator in the background: a daemon started it, or a user with `--detach`.
 pub const COORDINATOR_LOG: &str = "coordinator.log";
 const SUMMARY: &str = "summary.json";
@@ -255,29 +255,6 @@ impl RunDir {
             Err(error) => Err(RunDirError::io(&path)(error)),
             Ok(text) => serde_json::from_slice(&text).map(Some).map_err(RunDirError::malformed(&path)),
         }
-    }
-
-    /// Keeps a copy of the weights that training begins from, until the run's first checkpoint holds them.
-    ///
-    /// # Errors
-    ///
-    /// Returns the file system's error.
-    pub fn keep_initial_weights(&self, file: &Path) -> Result<PathBuf, RunDirError> {
-        let path = self.path.join(INITIAL_WEIGHTS);
-        fs::copy(file, &path).map_err(RunDirError::io(file))?;
-        Ok(path)
-    }
-
-    /// Keeps weights that training begins from: parameters, then state, in the order of the layout.
-    ///
-    /// # Errors
-    ///
-    /// Returns the file system's error.
-    pub fn keep_initial_values(&self, values: &[f32]) -> Result<PathBuf, RunDirError> {
-        let path = self.path.join(INITIAL_WEIGHTS);
-        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        fs::write(&path, bytes).map_err(RunDirError::io(&path))?;
-        Ok(path)
     }
 
     /// Where the run's coordinator is, or was when it died.

@@ -60,7 +60,7 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ("bellwether", 1400, "the face of the crates for programs of users: replays, files, examples"),
     (
         "cli",
-        13450,
+        13650,
         "arguments, where workers are, files, streams, tables and plots of all verbs, the first hour (init, doctor, export); sweeps, searches, evaluation and inference",
     ),
     (
@@ -77,12 +77,12 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ("render", 1600, "tables, CSV, numbers, spans of time, and the drawing of all plots"),
     (
         "bench",
-        10600,
+        11000,
         "eighteen measurements of real processes and one of simulations, what they share, and the fuzzer of all decoders",
     ),
     (
         "operator",
-        11900,
+        12000,
         "Kubernetes: custom resources with their rules, what is to be done as a pure function, the controller, what answers the client verbs, what pods and operator say to each other, the programs inside pods, and a control plane's nodes that are played",
     ),
     ("testkit", 750, "what tests of several crates share, a metadata server and an object store among it"),

@@ -135,6 +135,6 @@ fn a_run_may_begin_with_the_weights_of_another() {
         scene.call(&[&call[..], more].concat()).refused_with(words);
     };
     refused("no.safetensors", &[], &["initial_weights", "no.safetensors", "cannot be read"]);
-    refused("job.toml", &[], &["job.toml", "is no checkpoint"]);
+    refused("job.toml", &[], &["job.toml", "is not a checkpoint"]);
     refused(&checkpoint, &["--set", "model.hidden=[7]"], &["has shape", "needs", "a run of the same model"]);
 }

@@ -9,8 +9,8 @@ use super::{RunDir, RunDirError, write_json};
 const RUNG: &str = "rung.json";
 
 impl RunDir {
-    /// Lets the run stop with a checkpoint soon after the held-out set was evaluated at this step or a later one, unless
-    /// another step is kept by then; `None`: at none. It holds for the coordinator that leads the run, too.
+    /// Lets the run stop with a checkpoint soon after the held-out set was evaluated at this step or a later one,
+    /// unless another step is kept by then; `None`: at none. It holds for the coordinator that leads the run, too.
     ///
     /// # Errors
     ///

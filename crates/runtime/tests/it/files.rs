@@ -76,7 +76,7 @@ fn weights_are_taken_by_name_by_any_job() {
         assert!(error.contains(what), "{error}");
     }
     fs::write(&path, &fs::read(&path).unwrap()[..90]).unwrap();
-    assert!(read_weights(&path, &whole).unwrap_err().contains("no checkpoint"));
+    assert!(read_weights(&path, &whole).unwrap_err().contains("is not a checkpoint"));
 }
 
 #[test]
