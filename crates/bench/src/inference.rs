@@ -77,8 +77,8 @@ pub(super) fn measure(arguments: &InferenceArguments, printer: &Printer) -> Resu
     let ratio = median(&ratios);
     report.row(
         Row::new("one worker")
-            .with("plain_rows_per_s", median(&plain))
-            .with("infer_rows_per_s", median(&command))
+            .with("plain_examples_per_s", median(&plain))
+            .with("infer_examples_per_s", median(&command))
             .with("ratio_median", ratio)
             .with("ratio_worst", smallest(&ratios))
             .with("ratio_best", largest(&ratios))
@@ -95,7 +95,7 @@ pub(super) fn measure(arguments: &InferenceArguments, printer: &Printer) -> Resu
         Row::new("three workers, killed")
             .with("workers_killed", kills)
             .with("coordinators_killed", starts - 1)
-            .with("same_bytes", u32::from(same)),
+            .with("is_same", u32::from(same)),
     );
     report.bar("outputs after kills that differ, at most", f64::from(u8::from(!same)), 0.0, same);
     report.note("The time of the command is that of the whole call: it reads its training data and starts its worker.");
