@@ -1,6 +1,6 @@
 """Finds values by a sweep, by random search and by Optuna, seed by seed on three problems; and kills a sweep often.
 
-    python sweep.py compare RESULTS.jsonl SEEDS   runs what RESULTS does not hold yet, and prints the table
+    python sweep.py compare RESULTS.jsonl SEEDS   runs what RESULTS does not hold yet, and prints the table; up to 20
     python sweep.py choice RESULTS.jsonl SEEDS    predicts each trial scheduler before it is used, and prints the errors
     python sweep.py kills FOLDER TIMES            kills a sweep with SIGKILL, and compares its trials with jobs alone
 
@@ -82,8 +82,11 @@ SCHEDULERS = {
     "median": f'kind = "median"\nminimum = {LEAST}',
 }
 
-STUDENT = {3: 3.182, 4: 2.776, 5: 2.571, 9: 2.262, 14: 2.145, 19: 2.093}
-"""The 97.5 % quantile of Student's distribution, by its degrees of freedom."""
+STUDENT = [
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
+    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093),
+]
+"""The 97.5 % quantile of Student's distribution, for 1 degree of freedom and more."""
 
 KILLED_JOB = JOB.replace("epochs = 81", "epochs = 27").replace("workers = 1", 'workers = "1..2"')
 KILLED_DATA = 'kind = "teacher"\nsamples = 2000\nfeatures = 20\nclasses = 4'
@@ -99,10 +102,10 @@ def call(folder: Path, *words: str) -> Any:
     return json.loads(out.stdout)
 
 
-def sweep_file(path: Path, seed: int, sampler: str, scheduler: str) -> None:
+def sweep_file(path: Path, seed: int, sampler: str, scheduler: str, trials: int = TRIALS) -> None:
     """Writes the file of a sweep."""
     path.write_text(
-        SWEEP.format(hidden=HIDDEN, sampler=sampler, seed=seed, scheduler=scheduler, trials=TRIALS)
+        SWEEP.format(hidden=HIDDEN, sampler=sampler, seed=seed, scheduler=scheduler, trials=trials)
     )
 
 
@@ -263,8 +266,7 @@ def table(results: Path) -> None:
 def interval(values: list[float]) -> tuple[float, float, float]:
     """The low end, the mean and the high end of a 95 % interval of the mean."""
     mean, count = statistics.mean(values), len(values)
-    quantile = STUDENT.get(count - 1, 1.96 + 2.6 / (count - 1))
-    half = quantile * statistics.stdev(values) / math.sqrt(count)
+    half = STUDENT[count - 2] * statistics.stdev(values) / math.sqrt(count)
     return mean - half, mean, mean + half
 
 
@@ -273,10 +275,8 @@ def kills(folder: Path, times: int) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     (folder / "job.toml").write_text(KILLED_JOB.format(data=KILLED_DATA))
-    scheduler = 'kind = "asha"\nminimum = 1'
-    text = SWEEP.format(hidden=HIDDEN, sampler="tpe", seed=0, scheduler=scheduler, trials=12 * times)
-    (folder / "sweep.toml").write_text(text)
-    words = [COMMAND, "sweep", "sweep.toml", "--format", "json"]
+    sweep_file(folder / "sweep.toml", 0, "tpe", 'kind = "asha"\nminimum = 1', 12 * times)
+    words = [COMMAND, "sweep", "sweep.toml"]
     chance, killed = random.Random(3), 0
     while killed < times:
         process = subprocess.Popen(words, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -287,8 +287,7 @@ def kills(folder: Path, times: int) -> None:
             process.kill()
             process.wait()
             killed += 1
-    out = subprocess.run(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
-    told = json.loads(out.stdout)
+    told = call(folder, "sweep", "sweep.toml")
     finished = [trial for trial in told["trials"] if trial["state"] == "finished"]
     other = [trial["trial"] for trial in finished if alone(folder, trial["sample"]) != trial["digest"]]
     print(
@@ -307,11 +306,10 @@ def kills(folder: Path, times: int) -> None:
 
 def alone(folder: Path, sample: dict[str, Any]) -> str:
     """The digest of the same trial as a job of its own."""
-    words = [COMMAND, "run", "job.toml", "--workers", "1", "--state-dir", "alone", "--format", "json"]
+    words = ["run", "job.toml", "--workers", "1", "--state-dir", "alone"]
     for key, value in sample.items():
         words += ["--set", f"{key}={json.dumps(value)}"]
-    out = subprocess.run(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
-    return str(json.loads(out.stdout)["params_digest"])
+    return str(call(folder, *words)["params_digest"])
 
 
 def twice(ledger: Path) -> int:

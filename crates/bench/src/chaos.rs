@@ -126,7 +126,7 @@ fn digests(schedules: &[Schedule], printer: &Printer) -> Result<BTreeMap<String,
         }
         printer.note(format_args!("{name}: a quiet run"));
         let gate = ending::gate();
-        let trial = Trial::launch(Folder::new("chaos-quiet")?, &schedule.case.text(true), 1)?;
+        let mut trial = Trial::launch(Folder::new("chaos-quiet")?, &schedule.case.text(true), 1)?;
         drop(gate);
         let digest = trial.outcome()?.summary.params_digest;
         digests.insert(name, digest.ok_or_else(|| Failure::at("bench", "a quiet run has no digest"))?);

@@ -144,10 +144,12 @@ fn live(policy: &str, knowledge: &str, coming: &[Coming]) -> Result<f64, Failure
             let name = format!("bench-{number}");
             let is_due = |seen: &&JobState| seen.name == name && seen.step >= job.ends_at;
             if jobs.iter().find(is_due).is_some_and(|seen| seen.state == Phase::Running) {
-                // It may have come to its end meanwhile, which a look at it tells.
-                let cancelled = stage.cancel(&name);
-                if !stage.jobs()?.iter().any(|seen| seen.name == name && seen.state.has_ended()) {
-                    cancelled?;
+                // One that has come to its end meanwhile refuses it.
+                let has_ended = |seen: &JobState| seen.name == name && seen.state.has_ended();
+                if let Err(refused) = stage.cancel(&name)
+                    && !stage.jobs()?.iter().any(has_ended)
+                {
+                    return Err(refused);
                 }
             }
         }

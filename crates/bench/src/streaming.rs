@@ -9,7 +9,7 @@ use super::OutputArguments;
 use super::report::{Report, Row};
 use super::statistics::{largest, mean, median, smallest};
 use super::training::{self, Shape, speed};
-use super::trial::{Outcome, Trial};
+use super::trial::Trial;
 use crate::failure::Failure;
 use crate::folder::Folder;
 use crate::printer::Printer;
@@ -110,9 +110,9 @@ fn row(report: &mut Report, shape: &Shape, memory: &[Run], streamed: &[Run]) {
 fn run(shape: &Shape, seconds: f64, data: &Folder, is_streamed: bool) -> Result<Run, Failure> {
     let job = training::job(shape, seconds, data, 1);
     let job = job.replace("held_out =", &format!("streamed = {is_streamed}\nheld_out ="));
-    let trial = Trial::launch(Folder::new("bench")?, &job, 1)?;
-    let Outcome { summary, steps, .. } = trial.outcome()?;
-    let durations_s: Vec<f64> = steps.iter().map(|step| step.duration_s).collect();
+    let mut trial = Trial::launch(Folder::new("bench")?, &job, 1)?;
+    let summary = trial.outcome()?.summary;
+    let durations_s: Vec<f64> = trial.steps().iter().map(|step| step.duration_s).collect();
     Ok(Run { examples_per_s: speed(&durations_s, shape.batch), summary })
 }
 

@@ -69,7 +69,7 @@ pub(super) fn measure(arguments: &SyncArguments, printer: &Printer) -> Result<Re
 
 /// A whole run of the job in `text`, with further options of `run`.
 fn session(text: &str, options: &[String]) -> Result<Outcome, Failure> {
-    let trial = Trial::launch_at(Folder::new("bench")?, text, WORKERS, |mut command| {
+    let mut trial = Trial::launch_at(Folder::new("bench")?, text, WORKERS, |mut command| {
         command.args(options).arg("--replace-stragglers=0");
         command
     })?;

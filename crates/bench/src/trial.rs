@@ -42,8 +42,6 @@ pub(super) struct Members {
 pub(super) struct Outcome {
     pub(super) summary: Summary,
     pub(super) lines: Vec<Line>,
-    /// See [`Trial::steps`].
-    pub(super) steps: Vec<StepRecord>,
 }
 
 /// A run of `bellwether`.
@@ -260,13 +258,12 @@ impl Trial {
         metrics::read(&self.run_dir().path).filter(|step| !step.is_asynchronous()).collect()
     }
 
-    /// Waits for the run to end by itself; returns all that it told and gives its folder back.
-    pub(super) fn outcome(mut self) -> Result<Outcome, Failure> {
+    /// Waits for the run to end by itself; returns all that it told.
+    pub(super) fn outcome(&mut self) -> Result<Outcome, Failure> {
         self.ended()?;
         let told = fs::read_to_string(self.folder.path().join(TOLD)).map_err(|e| Failure::at("bench", e))?;
         let summary = serde_json::from_str(&told).map_err(|e| Failure::at("the run's summary", e))?;
-        let steps = self.steps();
-        Ok(Outcome { summary, lines: std::mem::take(&mut self.lines), steps })
+        Ok(Outcome { summary, lines: std::mem::take(&mut self.lines) })
     }
 
     /// The same of steps that were done unit by unit; of those after the first thousand a sample.

@@ -41,7 +41,7 @@ impl Knowledge {
     pub fn of_live_jobs(text: &str) -> Result<Knowledge, ParseError> {
         let known =
             text.parse().ok().filter(|known| matches!(known, Knowledge::Expected | Knowledge::Nominal));
-        let expected = "expected or nominal; only a simulation knows more";
+        let expected = "`expected` or `nominal`; only a simulation knows more";
         known.ok_or_else(|| ParseError::new("knowledge of remaining work", text, expected))
     }
 }

@@ -12,6 +12,7 @@ use bellwether_core::policy::Decision;
 use bellwether_core::prediction::ProfiledRate;
 use bellwether_core::queue::QueuesFile;
 use bellwether_core::record::StepRecord;
+use bellwether_runtime::membership::WorkloadDescription;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::{DeviceType, Machine, Slot};
@@ -344,6 +345,14 @@ pub struct Task {
     pub training_samples: u64,
     /// Bytes of gradients and state that a step exchanges.
     pub bytes: u64,
+}
+
+impl Task {
+    /// That of what is trained.
+    pub fn of(workload: &WorkloadDescription) -> Task {
+        let values = workload.layout.parameter_count() + workload.layout.state_count();
+        Task { training_samples: workload.training_samples, bytes: 4 * values as u64 }
+    }
 }
 
 /// How far a running job is.

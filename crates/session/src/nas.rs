@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use bellwether_core::InputError;
 use bellwether_core::job::{CellOperation, architecture_text};
 use bellwether_core::nas::{Limits, SearchMethod, SearchOptions};
-use bellwether_runtime::run_dir::RunDirError;
+use bellwether_runtime::run_dir::{RunDir, RunDirError};
 use bellwether_runtime::workload::WorkloadError;
 use bellwether_sched::evolution::{Method, Search};
 
@@ -26,7 +26,7 @@ pub use devices::{Costs, Predictor};
 pub use family::{Member, family};
 pub use measured::measure_all;
 pub use oracle::{OpenScorer, Oracle, Score, Scorer};
-pub use train::{Progress, Sessions, Tell, Trained, Trainer, failed, train_all};
+pub use train::{Progress, Sessions, Tell, Trained, Trainer, train_all};
 
 /// Architectures that are looked at to find the nearest to the limits; all of a space that has no more.
 const LOOKED_AT: u64 = 100_000;
@@ -65,6 +65,13 @@ pub enum NasError {
         /// How it ended.
         why: String,
     },
+}
+
+impl NasError {
+    /// A run that did not come to its end.
+    pub fn failed(run: &RunDir, why: String) -> NasError {
+        NasError::Failed { run: run.name.clone(), folder: run.path.clone(), why }
+    }
 }
 
 /// An architecture that was scored.

@@ -49,7 +49,5 @@ fn task(job: &Job, file_limit_bytes: u64) -> Result<Task, InputError> {
         return Ok(Task { training_samples: *training_samples, bytes: values.saturating_mul(4) });
     }
     let workload = bellwether_workloads::build_from(job, &files::data(file_limit_bytes))?;
-    let described = WorkloadDescription::of(workload.as_ref());
-    let bytes = 4 * (described.layout.parameter_count() + described.layout.state_count()) as u64;
-    Ok(Task { training_samples: described.training_samples, bytes })
+    Ok(Task::of(&WorkloadDescription::of(workload.as_ref())))
 }

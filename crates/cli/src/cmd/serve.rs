@@ -101,7 +101,6 @@ pub(crate) struct ServeArguments {
     pub(crate) format: Format,
 }
 
-/// What a daemon can know of the work that remains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum On {
     Here,

@@ -87,9 +87,7 @@ impl Opened<'_> {
             other => InputError::new(self.base.display().to_string(), other),
         };
         let opened = job::open(&self.base, &script, &keys, Purpose::Declare).map_err(located)?;
-        let described = opened.describe()?;
-        let values = described.layout.parameter_count() + described.layout.state_count();
-        let task = Task { training_samples: described.training_samples, bytes: 4 * values as u64 };
+        let task = Task::of(&opened.describe()?);
         Ok(Laid { job: opened.job, task })
     }
 

@@ -44,16 +44,18 @@ fn options(key: &str, options: &CustomOptions) -> Check {
     }
 }
 
-fn python(job: &Job) -> Check {
-    let Model::Python { script, threads, environment, stage_allowance, .. } = &job.model else {
-        return Ok(());
-    };
+fn initial_weights(job: &Job) -> Check {
+    let is_script = matches!(job.model, Model::Python { .. });
     ensure(
-        job.initial_weights.is_none(),
+        job.initial_weights.is_none() || !is_script,
         "initial_weights",
         "the model of a script begins with the weights that the script gives it",
         "load them in the script",
-    )?;
+    )
+}
+
+fn python(model: &Model) -> Check {
+    let Model::Python { script, threads, environment, stage_allowance, .. } = model else { return Ok(()) };
     ensure(script.as_os_str() != "", "model.script", "no script is named", "write script = \"train.py\"")?;
     if let Some(allowance) = stage_allowance {
         ensure(
@@ -94,8 +96,8 @@ pub(super) fn job(job: &Job) -> Check {
     if let Mode::Goodput(goodput) = &job.mode {
         moving_batch(job, goodput)?;
     }
+    initial_weights(job)?;
     model(&job.model)?;
-    python(job)?;
     data(&job.data)?;
     pairing(job)?;
     optimizer(&job.optimizer)?;
@@ -233,7 +235,7 @@ fn model(model: &Model) -> Check {
             ensure(is_name(name), "model.name", format!("`{name}` cannot name a model"), NAME)?;
             options("model.options", own)
         }
-        Model::Python { .. } => Ok(()),
+        Model::Python { .. } => python(model),
         Model::Synthetic { spread, parameters, layers, .. } => {
             not_negative("model.spread", *spread)?;
             ensure(

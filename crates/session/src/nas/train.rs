@@ -98,7 +98,7 @@ impl Sessions {
         match session.run(&mut |_| {})?.1 {
             RunOutcome::Finished => Ok(()),
             RunOutcome::Stopped => Err(NasError::Stopped { run: run.name.clone() }),
-            other => Err(failed(run, other.to_string())),
+            other => Err(NasError::failed(run, other.to_string())),
         }
     }
 }
@@ -143,11 +143,6 @@ impl Trained {
             seconds: history.lived_s(),
         })
     }
-}
-
-/// A run that did not come to its end.
-pub fn failed(run: &RunDir, why: String) -> NasError {
-    NasError::Failed { run: run.name.clone(), folder: run.path.clone(), why }
 }
 
 /// Trains a whole family, parents before their children, up to `at_once` at a time. Children begin with what they have

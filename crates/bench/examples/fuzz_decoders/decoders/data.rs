@@ -1,4 +1,4 @@
-//! Decoders of data sets: their files, in memory and read by place, and what was kept of them.
+//! Decoders of data sets: their files, in memory and read by place.
 
 use std::io;
 use std::path::Path;
@@ -19,11 +19,10 @@ const ROWS: &[u8] = b"0.5,1,0\n2,-3e-1,1\n\n4,5,1\n\"6\", 7 ,0\n8,9,1\n1,1,0\n2,
 const IMAGES: &[u8] = b"\0\0\x08\x03\0\0\0\x03\0\0\0\x02\0\0\0\x02abcdefghijkl";
 const LABELS: &[u8] = b"\0\0\x08\x01\0\0\0\x03\0\x01\0";
 
-/// Files in memory: those whose names end with `labels` have other bytes, and what was kept may be given.
+/// Files in memory: one whose name is `labels` has other bytes.
 struct Folder {
     bytes: Vec<u8>,
     labels: Vec<u8>,
-    kept: Option<Vec<u8>>,
 }
 
 struct Open(Vec<u8>);
@@ -45,10 +44,6 @@ impl Files for Folder {
 
     fn list(&self, _: &Path) -> io::Result<Vec<String>> {
         Ok(vec!["one".into()])
-    }
-
-    fn kept(&self, _: &str) -> Option<Vec<u8>> {
-        self.kept.clone()
     }
 }
 
@@ -121,7 +116,7 @@ pub(super) fn all() -> Vec<Decoder> {
     let idx = "kind = \"idx\"\nimages = \"images\"\nlabels = \"labels\"";
     let records = "kind = \"records\"\npath = \"records\"\nshape = [1, 2, 2]";
     let tokens = "kind = \"tokens\"\npath = \"tokens\"\nvocabulary = 300";
-    let whole = |bytes: &[u8]| Folder { bytes: bytes.to_vec(), labels: LABELS.to_vec(), kept: None };
+    let whole = |bytes: &[u8]| Folder { bytes: bytes.to_vec(), labels: LABELS.to_vec() };
     let of = |name, share, right: Vec<Vec<u8>>, job: CheckedJob| {
         decoder(name, share, right, move |bytes| is_read(&job, whole(bytes)))
     };
@@ -136,7 +131,7 @@ pub(super) fn all() -> Vec<Decoder> {
         of("images in memory", 0.3, images.clone(), job(NUMBERS, idx, false)),
         of("images by place", 0.3, images, job(NUMBERS, idx, true)),
         decoder("labels of images", 0.3, vec![LABELS.to_vec()], move |bytes| {
-            let folder = Folder { bytes: IMAGES.to_vec(), labels: bytes.to_vec(), kept: None };
+            let folder = Folder { bytes: IMAGES.to_vec(), labels: bytes.to_vec() };
             is_read(&labels_of, folder)
         }),
         of("archives of records in memory", 0.3, vec![archive()], job(NUMBERS, records, false)),

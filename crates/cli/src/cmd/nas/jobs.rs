@@ -1,18 +1,19 @@
 //! Supernets as jobs of a daemon, which go on when this process is gone; the same command then finds them again.
 
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bellwether_core::InputError;
 use bellwether_core::job::CheckedJob;
+use bellwether_runtime::membership::WorkloadDescription;
 use bellwether_runtime::run_dir::RunDir;
 use bellwether_serve::ledger::Task;
 use bellwether_serve::request::Submission;
 use bellwether_serve::snapshot::{JobState, Phase};
 use bellwether_serve::sweep::{Jobs as _, Trouble};
 use bellwether_session::kind;
-use bellwether_session::nas::{NasError, Trained, Trainer, failed};
+use bellwether_session::nas::{NasError, Trained, Trainer};
 
 use crate::daemon::{self, Daemon};
 use crate::failure::Failure;
@@ -33,10 +34,19 @@ impl Jobs {
 
     /// Asks the daemon; several supernets wait side by side, and one asks at a time.
     fn ask<T>(&self, what: impl FnOnce(&mut Daemon) -> Result<T, Trouble>) -> Result<T, InputError> {
-        let mut daemon = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        what(&mut daemon).map_err(|trouble| match trouble {
+        what(&mut self.lock()).map_err(|trouble| match trouble {
             Trouble::Refused(error) | Trouble::Gone(error) => error,
         })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Daemon> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a supernet is. Each loads the data for it, so one does at a time.
+    fn described(&self, job: &CheckedJob) -> Result<WorkloadDescription, InputError> {
+        let _one = self.lock();
+        Ok(WorkloadDescription::of(session::build(job)?.as_ref()))
     }
 
     /// The job once it has ended.
@@ -55,20 +65,16 @@ impl Jobs {
 
 impl Trainer for Jobs {
     fn train(&self, name: &str, job: &CheckedJob) -> Result<Trained, NasError> {
-        let workload = session::build(job)?;
-        let layout = workload.layout().clone();
-        let values = layout.parameter_count() + layout.state_count();
-        let task = Task { training_samples: workload.training_samples(), bytes: 4 * values as u64 };
-        drop(workload);
+        let described = self.described(job)?;
         let key = format!("nas-{name}-{}", kind::source_digest(job.identity().as_bytes()));
-        let submission = Submission::named(job.clone(), task, name, key)?;
+        let submission = Submission::named(job.clone(), Task::of(&described), name, key)?;
         self.ask(|daemon| daemon.submit(submission))?;
         let ended = self.ended(name)?;
         let run = RunDir::at(&ended.run_dir);
         match ended.state {
-            Phase::Finished => Trained::of(&run, &layout),
-            Phase::Cancelled => Err(NasError::Stopped { run: name.to_owned() }),
-            _ => Err(failed(&run, ended.why)),
+            Phase::Finished => Trained::of(&run, &described.layout),
+            Phase::Cancelled => Err(NasError::failed(&run, "its job was cancelled".into())),
+            _ => Err(NasError::failed(&run, ended.why)),
         }
     }
 }
