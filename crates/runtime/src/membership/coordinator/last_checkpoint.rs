@@ -89,6 +89,13 @@ impl Coordinator {
         self.periodic.written(self.now_s);
     }
 
+    /// Whether the state after `step` is being written, or was sent by its number.
+    pub(super) fn is_kept_anyway(&self, step: u64) -> bool {
+        let every = self.config.checkpoint_every;
+        let by_number = every > 0 && step.is_multiple_of(every) && step > self.checkpoint.unwrap_or(0);
+        self.writing.contains(&step) || by_number
+    }
+
     /// The state after `step` did not come, or could not be written.
     pub(super) fn checkpoint_failed(&mut self, step: u64, why: String) {
         self.verdicts.checkpoint_failed(step, self.now_s);
@@ -122,6 +129,8 @@ impl Coordinator {
                 _ => "it did not come".into(),
             };
             let failure = RunFailure::Unsaved { step, waited_s: (!abandoned).then_some(wait_s), why };
+            // What is lost of a run that has failed is a state that led nowhere.
+            let failure = self.failure.take().filter(|_| self.diverged).unwrap_or(failure);
             return self.end(End { how: RunOutcome::Failed(failure), digest: Some(digest) });
         }
         if self.now_s < last.again_s {

@@ -445,9 +445,11 @@ impl Coordinator {
             let reason = "workers disagree about the trained parameters; please report this".to_string();
             return self.end(End { how: RunOutcome::Broken(reason), digest: None });
         }
-        // A state that led to no finite loss replaces no checkpoint.
-        let here =
-            self.settled.contains(&step) || hands_over && self.received.contains(&step) || self.diverged;
+        let here = match self.diverged {
+            // A state that led to no finite loss replaces no checkpoint, unless it was to be kept before that was known.
+            true => self.settled.contains(&step) || !self.is_kept_anyway(step),
+            false => self.settled.contains(&step) || hands_over && self.received.contains(&step),
+        };
         if !here {
             return self.await_last_checkpoint(step, digest);
         }

@@ -145,6 +145,31 @@ fn a_state_that_led_to_no_number_is_not_waited_for() {
 }
 
 #[test]
+fn a_state_that_was_to_be_kept_before_it_led_to_no_number_is_waited_for() {
+    let diverged = RunOutcome::Failed(RunFailure::Diverged { what: "the loss is NaN".into(), step: 9 });
+    for written in [true, false] {
+        let mut bench = Bench::running(Config { checkpoint_every: 3, ..patient() }, 2);
+        let epoch = bench.coordinator.membership().epoch;
+        for worker in [1, 2] {
+            bench.reports(worker, epoch, 9);
+            bench.says(worker, FromWorker::NotFinite { step: 9, what: "the loss is NaN".into() });
+            let actions = bench.says(worker, FromWorker::Finished { step: 9, digest: [7; 32] });
+            assert_eq!(outcome(&actions), None, "the state is on its way");
+        }
+        bench.take(Event::Received(9));
+        let result = if written { Ok(()) } else { Err("no space".into()) };
+        let mut actions = bench.take(Event::Checkpoint(9, result));
+        if !written {
+            assert_eq!(outcome(&actions), None, "it is tried again");
+            bench.now_s += 301.0;
+            actions = bench.take(Event::Tick);
+        }
+        let end = outcome(&actions).expect("it has ended");
+        assert_eq!(end.how, diverged, "that it is not written is the lesser fault");
+    }
+}
+
+#[test]
 fn a_member_that_is_done_sends_it_as_often_as_it_is_asked() {
     let mut member = running_member(1, &[1, 2], LAST - 1);
     let offer = member.offer(&Task::Train);
