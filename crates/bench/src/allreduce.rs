@@ -2,7 +2,7 @@
 
 use bellwether_core::units::Bytes;
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::report::{Report, Row};
 use super::{OutputArguments, published, size};
@@ -48,23 +48,28 @@ pub(super) fn measure(arguments: &AllreduceArguments, printer: &Printer) -> Resu
     let options = Options { workers, sizes_bytes, seconds_per_size, gloo: !arguments.no_gloo };
     let measured = conductor::run(&options, |arguments| members::start("allreduce-member", arguments))?;
     for row in &measured.rows {
-        let gloo =
-            |value: fn(&Spread) -> f64| row.gloo_latency_s.as_ref().map_or(Value::Null, |g| json!(value(g)));
+        let bus = |spread: &Spread| row.bus_bytes_per_s(workers, spread.median);
+        let [shared, tcp, encrypted] = &row.latency_s;
+        let gloo = row.gloo_latency_s.as_ref();
+        let all = |value: fn(&Spread) -> f64| row.latency_s.iter().map(value).collect::<Vec<_>>();
         report.row(
             Row::new(Bytes(row.bytes).to_string())
                 .with("repetitions", row.repetitions)
-                .with("latency_median_s", row.latency_s.median)
-                .with("latency_p10_s", row.latency_s.p10)
-                .with("latency_p90_s", row.latency_s.p90)
-                .with("bus_bytes_per_s", row.bus_bytes_per_s)
+                .with("shared_s", shared.median)
+                .with("tcp_s", tcp.median)
+                .with("encrypted_s", encrypted.median)
+                .with("gloo_s", gloo.map(|gloo| gloo.median))
+                .with("copy_and_add_s", row.copy_and_add_s.median)
+                .with("shared_bus_bytes_per_s", bus(shared))
+                .with("tcp_bus_bytes_per_s", bus(tcp))
+                .with("encrypted_bus_bytes_per_s", bus(encrypted))
+                .with("gloo_bus_bytes_per_s", gloo.map(bus))
+                .with("tcp_bus_of_one_way", row.of_one_way(workers))
                 .with("tcp_round_trip_s", row.limits.round_trip_s)
                 .with("tcp_1mib_bytes_per_s", row.limits.copy_1mib_bytes_per_s)
                 .with("tcp_256mib_bytes_per_s", row.limits.copy_256mib_bytes_per_s)
-                .with("in_round_trips", row.in_round_trips)
-                .with("in_copy_times", row.in_copy_times)
-                .with("of_one_way", row.of_one_way)
-                .with("gloo_median_s", gloo(|g| g.median))
-                .with("gloo_p90_s", gloo(|g| g.p90)),
+                .samples("p10_s", &all(|spread| spread.p10))
+                .samples("p90_s", &all(|spread| spread.p90)),
         );
     }
     report.bars(measured.bars);

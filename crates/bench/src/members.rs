@@ -23,6 +23,37 @@ const START_DEADLINE: Duration = Duration::from_secs(60);
 /// Time between two looks for another member.
 const LOOK: Duration = Duration::from_millis(5);
 
+/// How members reach each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Over a Unix socket, which brings shared memory.
+    Shared,
+    /// Over TCP as it is.
+    Tcp,
+    /// Over TCP with the fastest cipher.
+    Encrypted,
+}
+
+impl Way {
+    /// The token by which members meet on this way.
+    pub(crate) fn token(self, token: &Token) -> Token {
+        match self {
+            Way::Shared | Way::Tcp => token.clone().with_cipher(Cipher::Unencrypted),
+            Way::Encrypted => token.clone().with_cipher(Cipher::fastest()),
+        }
+    }
+
+    fn listen(self, token: &Token) -> io::Result<Listener> {
+        let (address, token) = (([127, 0, 0, 1], 0).into(), self.token(token));
+        // Others of this machine may knock; that does not concern the measurement.
+        let on_refusal = Arc::new(|_| ());
+        match self {
+            Way::Shared => Listener::bind(address, &token, on_refusal),
+            Way::Tcp | Way::Encrypted => Listener::bind_remote(address, &token, on_refusal),
+        }
+    }
+}
+
 /// What a member needs to know at its start.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct MemberArguments {
@@ -46,8 +77,8 @@ pub(crate) fn start(verb: &str, arguments: MemberArguments) -> Result<Child, Fai
 #[derive(Debug, Serialize, Deserialize)]
 struct Greeting {
     rank: u32,
-    /// Where it listens for other members.
-    address: SocketAddr,
+    /// Where it listens for other members, on each way.
+    addresses: Vec<SocketAddr>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -92,8 +123,8 @@ impl Conversation {
 /// All members, as their conductor sees them; ended with this, however the measurement ends.
 pub(crate) struct Group {
     conversations: Vec<Conversation>,
-    /// Where each listens for the others, by rank.
-    pub(crate) addresses: Vec<SocketAddr>,
+    /// Where each listens for the others, by rank and then by way.
+    pub(crate) addresses: Vec<Vec<SocketAddr>>,
     _children: Children,
 }
 
@@ -126,16 +157,15 @@ impl Group {
         for rank in 0..count {
             children.0.push(spawn(MemberArguments { control, rank })?);
         }
-        // Plain TCP stands beside it, so nothing is encrypted.
-        let token = Token::random().map_err(failed)?.with_cipher(Cipher::Unencrypted);
+        let token = Token::random().map_err(failed)?;
         let deadline = Instant::now() + START_DEADLINE;
-        let mut greeted: Vec<Option<(Conversation, SocketAddr)>> = (0..count).map(|_| None).collect();
+        let mut greeted: Vec<Option<(Conversation, Vec<SocketAddr>)>> = (0..count).map(|_| None).collect();
         while greeted.iter().any(Option::is_none) {
             match listener.accept() {
                 Ok((stream, _)) => {
                     let (conversation, greeting) = greet(stream, &token).map_err(failed)?;
                     if let Some(place) = greeted.get_mut(greeting.rank as usize) {
-                        *place = Some((conversation, greeting.address));
+                        *place = Some((conversation, greeting.addresses));
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -191,25 +221,27 @@ fn greet(stream: TcpStream, token: &Token) -> io::Result<(Conversation, Greeting
 
 /// Runs one member until the conductor hangs up.
 ///
-/// `begin` is given its rank, the token and the listener, and says how it obeys a command, with seconds as its answer.
+/// It listens on each of the `ways`. `begin` is given its rank, the token and the listeners, and says how it obeys a
+/// command, with seconds as its answer.
 ///
 /// # Errors
 ///
 /// Returns an error if the conductor cannot be reached. Faults of a measurement go to the conductor.
 pub(crate) fn member<C: DeserializeOwned, O: FnMut(C) -> io::Result<Vec<f64>>>(
     arguments: MemberArguments,
-    begin: impl FnOnce(u32, Token, &Listener) -> O,
+    ways: &[Way],
+    begin: impl FnOnce(u32, Token, &[Listener]) -> O,
 ) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::at("the conductor of the measurement", error);
     let mut conductor = TcpStream::connect(arguments.control).and_then(Conversation::new).map_err(failed)?;
     let token = conductor.expect::<String>().map_err(failed)?;
     let token = Token::parse(&token).ok_or_else(|| failed(io::Error::other("its token is none")))?;
-    // Others of this machine may knock; that does not concern the measurement.
-    let listener =
-        Listener::bind_remote(([127, 0, 0, 1], 0).into(), &token, Arc::new(|_| ())).map_err(failed)?;
-    let greeting = Greeting { rank: arguments.rank, address: listener.local_addr() };
+    let listeners =
+        ways.iter().map(|way| way.listen(&token)).collect::<io::Result<Vec<_>>>().map_err(failed)?;
+    let addresses = listeners.iter().map(Listener::local_addr).collect();
+    let greeting = Greeting { rank: arguments.rank, addresses };
     conductor.say(&greeting).map_err(failed)?;
-    let mut obey = begin(arguments.rank, token, &listener);
+    let mut obey = begin(arguments.rank, token, &listeners);
     while let Some(command) = conductor.hear().map_err(failed)? {
         let reply = match obey(command) {
             Ok(samples) => Reply::Samples(samples),

@@ -21,6 +21,7 @@ mod dialing;
 pub mod fuzz;
 mod handshake;
 mod inbox;
+mod lane;
 mod listener;
 mod local;
 pub(crate) mod patience;

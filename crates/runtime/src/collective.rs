@@ -39,6 +39,7 @@ mod exchange;
 mod peer;
 mod plan;
 mod reduce;
+mod waiting;
 mod wake;
 
 use thiserror::Error;

@@ -4,14 +4,17 @@
 //! is the set of finished connections of one worker in one membership epoch, as the collective uses them.
 
 use std::collections::BTreeMap;
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::channel::Stream;
 use crate::channel::patience::{UNKNOWN_PATIENCE, of_steps};
-
 use crate::progress::Progress;
+use conduit::Conduit;
+pub(crate) use conduit::Moved;
+
+mod conduit;
 
 /// Bytes read ahead of the current frame, kept with the connection because they may belong to the
 /// next step.
@@ -61,7 +64,7 @@ impl Mesh {
         self.patience = 2 * patience;
         for link in self.links.values() {
             // A socket that refuses is broken, which its user learns.
-            let _ = link.stream.limit_silence(self.patience);
+            let _ = link.conduit.stream.limit_silence(self.patience);
         }
     }
 
@@ -69,12 +72,12 @@ impl Mesh {
     ///
     /// The stream is nonblocking, and bytes the collective read ahead are gone.
     pub fn remove(&mut self, worker: u64) -> Option<Stream> {
-        self.links.remove(&worker).map(|link| link.stream)
+        self.links.remove(&worker).map(|link| link.conduit.stream)
     }
 
     /// The connection to `worker`.
     pub fn get(&self, worker: u64) -> Option<&Stream> {
-        self.links.get(&worker).map(|link| &link.stream)
+        self.links.get(&worker).map(|link| &link.conduit.stream)
     }
 
     /// Ids of the connected workers, ascending.
@@ -103,21 +106,10 @@ impl Mesh {
     }
 }
 
-/// What one attempt to read or write moved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Moved {
-    /// This many bytes, at least one.
-    Bytes(usize),
-    /// The socket is not ready.
-    NotReady,
-    /// The peer closed its side (reading only).
-    Closed,
-}
-
 /// One nonblocking connection with what was read ahead from it.
 #[derive(Debug)]
 pub(crate) struct Link {
-    pub(crate) stream: Stream,
+    pub(crate) conduit: Conduit,
     stash: Vec<u8>,
     start: usize,
     end: usize,
@@ -127,7 +119,8 @@ pub(crate) struct Link {
 
 impl Link {
     pub(crate) fn new(stream: Stream) -> Link {
-        Link { stream, stash: vec![0; STASH_BYTES], start: 0, end: 0, buffer_bytes: 0 }
+        let conduit = Conduit::new(stream);
+        Link { conduit, stash: vec![0; STASH_BYTES], start: 0, end: 0, buffer_bytes: 0 }
     }
 
     /// Keeps the buffers of a connection within one host this small, so that what is in flight stays in
@@ -137,9 +130,9 @@ impl Link {
             return;
         }
         self.buffer_bytes = bytes;
-        if self.stream.is_local() {
+        if self.conduit.stream.is_local() {
             // Only speed depends on it.
-            let _ = self.stream.set_send_buffer_bytes(bytes);
+            let _ = self.conduit.stream.set_send_buffer_bytes(bytes);
         }
     }
 
@@ -160,7 +153,7 @@ impl Link {
     /// Reads into the stash. Says also whether the socket filled it (if not, it is empty for now).
     pub(crate) fn fill_stash(&mut self) -> io::Result<(Moved, bool)> {
         self.make_room();
-        let moved = moved(self.stream.read(&mut self.stash[self.end..]))?;
+        let moved = self.conduit.read(&mut [IoSliceMut::new(&mut self.stash[self.end..])])?;
         if let Moved::Bytes(count) = moved {
             self.end += count;
         }
@@ -180,17 +173,16 @@ impl Link {
         }
         let ahead = &mut self.stash[..ahead];
         let asked = target.len() + ahead.len();
-        let mut slices = [IoSliceMut::new(target), IoSliceMut::new(ahead)];
-        let moved = moved(self.stream.read_vectored(&mut slices))?;
+        let moved = self.conduit.read(&mut [IoSliceMut::new(target), IoSliceMut::new(ahead)])?;
         let Moved::Bytes(count) = moved else { return Ok((moved, false)) };
         let in_target = count.min(target.len());
         (self.start, self.end) = (0, count - in_target);
         Ok((Moved::Bytes(in_target), count == asked))
     }
 
-    /// Writes the slices in one system call.
+    /// Writes what goes at once of the slices.
     pub(crate) fn write(&mut self, slices: &[IoSlice<'_>]) -> io::Result<Moved> {
-        moved(self.stream.write_vectored(slices))
+        self.conduit.write(slices)
     }
 
     /// Moves what is left of the stash to its front.
@@ -199,17 +191,6 @@ impl Link {
             self.stash.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
-    }
-}
-
-fn moved(result: io::Result<usize>) -> io::Result<Moved> {
-    match result {
-        Ok(0) => Ok(Moved::Closed),
-        Ok(count) => Ok(Moved::Bytes(count)),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Moved::NotReady),
-        // Nonblocking calls are restarted by the caller's next attempt.
-        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Moved::NotReady),
-        Err(error) => Err(error),
     }
 }
 

@@ -11,7 +11,8 @@ use crate::tree;
 /// Packages that `cargo build` may compile, ours included. `client`, `render` and `answers` were parts of the command
 /// before, so the cold build did not grow with them. Two are for object stores: certificates of public authorities,
 /// which are data, and a reader of XML. `rpds`, `archery` and `triomphe`, the daemon's persistent maps, compile in 2 s.
-pub(crate) const MOST: usize = 314;
+/// `memory` is ours, small, and needs what was there.
+pub(crate) const MOST: usize = 315;
 
 /// What `cargo tree` lists of the command, a package per line.
 pub(crate) fn listed(root: &Path) -> Result<String> {

@@ -1,8 +1,9 @@
 //! Measures the all-reduce between processes of this machine, beside what its TCP can do at best.
 //!
-//! There is one process per worker. They build the same mesh as a training job, and measure size after size.
-//! Before and after every size the first two processes measure the limits: round trip of 4 bytes and one-way
-//! copies over a plain TCP connection. A ratio always uses the limits measured next to it, so that a machine
+//! There is one process per worker. They build the same meshes as a training job, one for each way between them, and
+//! measure size after size: in turns each way, gloo, and what no exchange can do without, the copies and additions
+//! themselves. Before and after every size the first two processes measure the limits: round trip of 4 bytes and
+//! one-way copies over a plain TCP connection. A ratio always uses what was measured next to it, so that a machine
 //! whose speed drifts does not flatter or slander the result.
 //!
 //! A sample is the mean over a batch that lasts about a millisecond (or one all-reduce, if longer), so
@@ -12,7 +13,7 @@
 use std::process::Child;
 
 use super::gloo;
-use super::member::Command;
+use super::member::{Command, SHARED, TCP, WAYS};
 use crate::failure::Failure;
 use crate::members::{self, MemberArguments};
 use crate::report::Bar;
@@ -33,6 +34,9 @@ const LARGE_COPY_BYTES: u64 = 256 * MIB;
 /// The large copy is only measured when a vector of at least this many bytes is.
 const LARGE_BYTES: u64 = 16 * MIB;
 
+/// Turns of each size.
+const TURNS: u32 = 5;
+
 /// Wall-clock time a batch of all-reduces should last.
 const BATCH_SECONDS: f64 = 1e-3;
 
@@ -50,7 +54,7 @@ pub(super) struct Options {
 }
 
 /// What plain TCP does between two of the processes.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Limits {
     /// Round trip of 4 bytes in seconds.
     pub(super) round_trip_s: f64,
@@ -65,23 +69,33 @@ pub(super) struct Limits {
 pub(super) struct Row {
     /// Size of the vector.
     pub(super) bytes: u64,
-    /// All-reduces measured.
+    /// All-reduces measured, of all ways together.
     pub(super) repetitions: u64,
-    /// Duration of one all-reduce.
-    pub(super) latency_s: Spread,
-    /// `2(W-1)/W * bytes / median`: the rate at which each process must send for a ring to be as fast.
-    pub(super) bus_bytes_per_s: f64,
-    /// Limits measured just before and after this size (means of the two).
-    pub(super) limits: Limits,
-    /// Median over the round trip.
-    pub(super) in_round_trips: f64,
-    /// Median over the time that the bytes which a process sends and receives take one way (large copy
-    /// from 16 MiB, else in writes of 1 MiB).
-    pub(super) in_copy_times: f64,
-    /// Bus bandwidth over the one-way rate.
-    pub(super) of_one_way: f64,
+    /// Duration of one all-reduce, by way.
+    pub(super) latency_s: [Spread; WAYS.len()],
+    /// Duration of the copies and additions alone, by as many processes at the same time.
+    pub(super) copy_and_add_s: Spread,
     /// The same all-reduce by PyTorch's gloo, including its Python call.
     pub(super) gloo_latency_s: Option<Spread>,
+    /// Limits measured just before and after this size (means of the two).
+    pub(super) limits: Limits,
+}
+
+impl Row {
+    /// `2(W-1)/W * bytes / time`: the rate at which each process must send for a ring to be as fast.
+    pub(super) fn bus_bytes_per_s(&self, workers: u32, seconds: f64) -> f64 {
+        let workers = f64::from(workers);
+        2.0 * (workers - 1.0) / workers * self.bytes as f64 / seconds
+    }
+
+    /// Bus bandwidth over plain TCP, over the rate of one way (of the large copy from 16 MiB).
+    pub(super) fn of_one_way(&self, workers: u32) -> f64 {
+        let one_way = match self.limits.copy_256mib_bytes_per_s {
+            Some(rate) if self.bytes >= LARGE_BYTES => rate,
+            _ => self.limits.copy_1mib_bytes_per_s,
+        };
+        self.bus_bytes_per_s(workers, self.latency_s[TCP].median) / one_way
+    }
 }
 
 /// What came out.
@@ -114,13 +128,9 @@ pub(super) fn run(
     let mut rows = Vec::new();
     let mut before = group.limits(large)?;
     for bytes in &options.sizes_bytes {
-        let (repetitions, latency_s) = group.all_reduce(*bytes, options.seconds_per_size)?;
-        let gloo_latency_s = gloo.as_mut().and_then(|gloo| {
-            let samples = gloo.measure(*bytes, repetitions.clamp(5, 200)).ok()?;
-            Spread::of(&samples).ok()
-        });
+        let mut row = group.size(*bytes, options.seconds_per_size, gloo.as_mut())?;
         let after = group.limits(large)?;
-        let row = row(options.workers, *bytes, repetitions, latency_s, before.mean(&after), gloo_latency_s);
+        row.limits = before.mean(&after);
         rows.push(row);
         before = after;
     }
@@ -137,51 +147,29 @@ fn check(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-fn row(
-    workers: u32,
-    bytes: u64,
-    repetitions: u64,
-    latency_s: Spread,
-    limits: Limits,
-    gloo_latency_s: Option<Spread>,
-) -> Row {
-    let workers = f64::from(workers);
-    let sent = 2.0 * (workers - 1.0) / workers * bytes as f64;
-    let one_way = match limits.copy_256mib_bytes_per_s {
-        Some(rate) if bytes >= LARGE_BYTES => rate,
-        _ => limits.copy_1mib_bytes_per_s,
-    };
-    Row {
-        bytes,
-        repetitions,
-        latency_s,
-        bus_bytes_per_s: sent / latency_s.median,
-        in_round_trips: latency_s.median / limits.round_trip_s,
-        // As many bytes come as go.
-        in_copy_times: latency_s.median / (2.0 * sent / one_way),
-        of_one_way: sent / latency_s.median / one_way,
-        limits,
-        gloo_latency_s,
-    }
-}
-
+/// The bounds of two and of four processes; others have none.
 fn bars(workers: u32, rows: &[Row]) -> Vec<Bar> {
     let mut bars = Vec::new();
-    let mut bar = |bytes: u64, name: &str, measured: fn(&Row) -> f64, bound: f64, at_most: bool| {
-        if let Some(row) = rows.iter().find(|row| row.bytes == bytes) {
-            let measured = measured(row);
-            let met = if at_most { measured <= bound } else { measured >= bound };
-            bars.push(Bar::ratio(name, measured, bound, met));
-        }
-    };
-    let (round_trips, one_way) = match workers {
-        2 => (5.0, 0.6),
-        4 => (12.0, 0.35),
+    let shortest_s = match workers {
+        2 => 2e-6,
+        4 => 15e-6,
         _ => return bars,
     };
-    bar(4, "4 B: at most this many TCP round trips", |row| row.in_round_trips, round_trips, true);
-    bar(MIB, "1 MiB: at most this many times the copy of the bytes", |row| row.in_copy_times, 2.5, true);
-    bar(256 * MIB, "256 MiB: bus bandwidth over one-way TCP, at least", |row| row.of_one_way, one_way, false);
+    let mut at_least = |name: &str, measured: Option<f64>, bound: f64| {
+        bars.extend(measured.map(|measured| Bar::ratio(name, measured, bound, measured >= bound)));
+    };
+    let row = |bytes: u64| rows.iter().find(|row| row.bytes == bytes);
+    let over = |bytes: u64, way: usize| {
+        let row = row(bytes)?;
+        Some(row.gloo_latency_s?.median / row.latency_s[way].median)
+    };
+    let shortest = row(4).map(|row| shortest_s / row.latency_s[SHARED].median);
+    at_least("4 B, shared memory: the bound of 2 us (2 workers) or 15 us (4) over the time", shortest, 1.0);
+    at_least("1 MiB, shared memory: times as fast as gloo", over(MIB, SHARED), 5.0);
+    at_least("256 MiB, shared memory: times as fast as gloo", over(256 * MIB, SHARED), 3.0);
+    let of_limit = row(256 * MIB).map(|row| row.copy_and_add_s.median / row.latency_s[SHARED].median);
+    at_least("256 MiB, shared memory: rate over that of the copies and additions alone", of_limit, 0.7);
+    at_least("256 MiB, plain TCP: times as fast as gloo", over(256 * MIB, TCP), 1.3);
     bars
 }
 
@@ -247,17 +235,48 @@ impl Group {
         })
     }
 
-    /// Measures one size: first a few to warm up and to see how long it takes.
-    fn all_reduce(&mut self, bytes: u64, seconds: f64) -> Result<(u64, Spread), Failure> {
-        self.epoch += 1;
-        self.everyone(&Command::Connect { epoch: self.epoch })?;
-        self.everyone(&Command::AllReduce { bytes, batches: 1, batch: 1 })?;
-        let trial = self.everyone(&Command::AllReduce { bytes, batches: 2, batch: 1 })?;
+    /// Measures one size: each way, the copies and additions alone, and gloo, in turns.
+    fn size(&mut self, bytes: u64, seconds: f64, mut gloo: Option<&mut gloo::Group>) -> Result<Row, Failure> {
+        let mut counts = [(1, 1); WAYS.len()];
+        for (way, counts) in counts.iter_mut().enumerate() {
+            self.epoch += 1;
+            self.everyone(&Command::Connect { way, epoch: self.epoch })?;
+            *counts = self.counts(way, bytes, seconds / f64::from(TURNS))?;
+        }
+        let (mut ways, mut limit, mut peer) = ([const { Vec::new() }; WAYS.len()], Vec::new(), Vec::new());
+        let mut repetitions = 0;
+        for _ in 0..TURNS {
+            for (way, samples) in ways.iter_mut().enumerate() {
+                let (batches, batch) = counts[way];
+                samples.extend(self.everyone(&Command::AllReduce { way, bytes, batches, batch })?);
+                repetitions += batches * batch;
+            }
+            let (batches, batch) = counts[SHARED];
+            limit.extend(self.everyone(&Command::CopyAndAdd { bytes, batches, batch })?);
+            if let Some(gloo) = gloo.as_mut() {
+                let repetitions = (counts[TCP].0 * counts[TCP].1).clamp(2, 100);
+                peer.extend(gloo.measure(bytes, repetitions).unwrap_or_default());
+            }
+        }
+        let [shared, tcp, encrypted] = ways;
+        Ok(Row {
+            bytes,
+            repetitions,
+            latency_s: [Spread::of(&shared)?, Spread::of(&tcp)?, Spread::of(&encrypted)?],
+            copy_and_add_s: Spread::of(&limit)?,
+            gloo_latency_s: Spread::of(&peer).ok(),
+            limits: Limits::default(),
+        })
+    }
+
+    /// How many batches of how many all-reduces take so long; a few to warm up come first.
+    fn counts(&mut self, way: usize, bytes: u64, seconds: f64) -> Result<(u64, u64), Failure> {
+        self.everyone(&Command::AllReduce { way, bytes, batches: 1, batch: 1 })?;
+        let trial = self.everyone(&Command::AllReduce { way, bytes, batches: 2, batch: 1 })?;
         let once = Spread::of(&trial)?.median.max(1e-7);
         let batch = (BATCH_SECONDS / once).clamp(1.0, 1000.0) as u64;
-        let batches = (seconds / (once * batch as f64)).clamp(5.0, 2000.0) as u64;
-        let samples = self.everyone(&Command::AllReduce { bytes, batches, batch })?;
-        Ok((batches * batch, Spread::of(&samples)?))
+        let batches = (seconds / (once * batch as f64)).clamp(2.0, 1000.0) as u64;
+        Ok((batches, batch))
     }
 }
 

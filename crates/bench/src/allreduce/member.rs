@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bellwether_runtime::channel::{ConnectionKind, Hello, Inbox, Stream, Token, dial};
+use bellwether_runtime::channel::{ConnectionKind, Hello, Inbox, Listener, Stream, Token, dial};
 use bellwether_runtime::collective::{
     Collective, CollectivePlan, Member, Stamp, WakeReceiver, Waker, wake_pair,
 };
@@ -14,11 +14,23 @@ use bellwether_runtime::tree::ranges;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
-use crate::members::{self, MemberArguments};
+use crate::members::{self, MemberArguments, Way};
 use crate::tcp;
 
 /// Tag of the pretended job.
 const JOB: u64 = 0xBE7C;
+
+/// The ways that are measured, in the order of their rows.
+pub(super) const WAYS: [Way; 3] = [Way::Shared, Way::Tcp, Way::Encrypted];
+
+/// Shared memory, among [`WAYS`].
+pub(super) const SHARED: usize = 0;
+
+/// Plain TCP, among [`WAYS`]; the limits are measured over it, too.
+pub(super) const TCP: usize = 1;
+
+/// Values that stay in the caches.
+const STRIDE: usize = 4096;
 
 /// Control bytes of each all-reduce, about what a training step sends.
 const CONTROL: [u8; 32] = [1; 32];
@@ -27,11 +39,19 @@ const CONNECT_DEADLINE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Command {
-    /// Addresses of all members' listeners, by rank.
-    Setup(Vec<SocketAddr>),
-    /// New connections, as a change of membership makes them.
+    /// Addresses of all members' listeners, by rank and then by way.
+    Setup(Vec<Vec<SocketAddr>>),
+    /// New connections on one of the [`WAYS`], as a change of membership makes them.
     Connect {
+        way: usize,
         epoch: u64,
+    },
+    /// What no exchange can do without: each process adds up its part of the vector from as many inputs as there are
+    /// processes, and copies the other parts, all in memory of its own.
+    CopyAndAdd {
+        bytes: u64,
+        batches: u64,
+        batch: u64,
     },
     RoundTrips {
         batches: u64,
@@ -43,6 +63,7 @@ pub(super) enum Command {
         batch: u64,
     },
     AllReduce {
+        way: usize,
         bytes: u64,
         batches: u64,
         batch: u64,
@@ -51,11 +72,11 @@ pub(super) enum Command {
 
 /// Runs one measuring process until the conductor hangs up.
 pub(crate) fn member(arguments: MemberArguments) -> Result<(), Failure> {
-    members::member(arguments, |rank, token, listener| {
-        let (inbox, mut stage) = (listener.inbox(), None);
+    members::member(arguments, &WAYS, |rank, token, listeners| {
+        let (inboxes, mut stage) = (listeners.iter().map(Listener::inbox).collect::<Vec<_>>(), None);
         move |command| match (command, &mut stage) {
             (Command::Setup(addresses), stage) => {
-                *stage = Some(Stage::new(rank, addresses, token.clone(), Arc::clone(&inbox))?);
+                *stage = Some(Stage::new(rank, addresses, token.clone(), inboxes.clone())?);
                 Ok(Vec::new())
             }
             (command, Some(stage)) => stage.measure(&command),
@@ -67,10 +88,12 @@ pub(crate) fn member(arguments: MemberArguments) -> Result<(), Failure> {
 /// The connections of one measuring process.
 struct Stage {
     rank: u32,
-    addresses: Vec<SocketAddr>,
+    addresses: Vec<Vec<SocketAddr>>,
     token: Token,
-    inbox: Arc<Inbox>,
-    mesh: Mesh,
+    /// By way.
+    inboxes: Vec<Arc<Inbox>>,
+    /// By way.
+    meshes: [Mesh; WAYS.len()],
     wake: WakeReceiver,
     _waker: Waker,
     /// Plain connection between ranks 0 and 1, for the limits.
@@ -81,14 +104,19 @@ struct Stage {
 }
 
 impl Stage {
-    fn new(rank: u32, addresses: Vec<SocketAddr>, token: Token, inbox: Arc<Inbox>) -> io::Result<Stage> {
+    fn new(
+        rank: u32,
+        addresses: Vec<Vec<SocketAddr>>,
+        token: Token,
+        inboxes: Vec<Arc<Inbox>>,
+    ) -> io::Result<Stage> {
         let (waker, wake) = wake_pair()?;
         let mut stage = Stage {
             rank,
             addresses,
             token,
-            inbox,
-            mesh: Mesh::new(),
+            inboxes,
+            meshes: WAYS.map(|_| Mesh::new()),
             wake,
             _waker: waker,
             plain: None,
@@ -96,38 +124,42 @@ impl Stage {
             step: 0,
         };
         if rank < 2 {
-            stage.plain = Some(stage.connect(ConnectionKind::State, 1 - rank as usize)?);
+            stage.plain = Some(stage.connect(TCP, ConnectionKind::State, 1 - rank as usize)?);
         }
         Ok(stage)
     }
 
     /// A connection to the peer of rank `peer`, in the current epoch.
-    fn connect(&self, kind: ConnectionKind, peer: usize) -> io::Result<Stream> {
+    fn connect(&self, way: usize, kind: ConnectionKind, peer: usize) -> io::Result<Stream> {
         let deadline = Instant::now() + CONNECT_DEADLINE;
         if peer < self.rank as usize {
             let hello = Hello { kind, worker: self.rank.into(), epoch: self.epoch, to: None };
-            dial(self.addresses[peer], &hello, &self.token, deadline).map_err(io::Error::other)
+            dial(self.addresses[peer][way], &hello, &WAYS[way].token(&self.token), deadline)
+                .map_err(io::Error::other)
         } else {
-            self.inbox.take(kind, self.epoch, peer as u64, deadline).map_err(io::Error::other)
+            self.inboxes[way].take(kind, self.epoch, peer as u64, deadline).map_err(io::Error::other)
         }
     }
 
     fn measure(&mut self, command: &Command) -> io::Result<Vec<f64>> {
         match *command {
-            Command::Connect { epoch } => self.connect_all(epoch).map(|()| Vec::new()),
+            Command::Connect { way, epoch } => self.connect_all(way, epoch).map(|()| Vec::new()),
+            Command::CopyAndAdd { bytes, batches, batch } => self.copy_and_add(bytes, batches, batch),
             Command::RoundTrips { batches, batch } => self.round_trips(batches, batch),
             Command::Copies { bytes, batches, batch } => self.copies(bytes, batches, batch),
-            Command::AllReduce { bytes, batches, batch } => self.all_reduce(bytes, batches, batch),
+            Command::AllReduce { way, bytes, batches, batch } => {
+                self.all_reduce(way, bytes, (batches, batch))
+            }
             Command::Setup(_) => Ok(Vec::new()),
         }
     }
 
-    fn connect_all(&mut self, epoch: u64) -> io::Result<()> {
+    fn connect_all(&mut self, way: usize, epoch: u64) -> io::Result<()> {
         self.epoch = epoch;
-        self.mesh.clear();
+        self.meshes[way].clear();
         for peer in (0..self.addresses.len()).filter(|peer| *peer != self.rank as usize) {
-            let stream = self.connect(ConnectionKind::Mesh, peer)?;
-            self.mesh.insert(peer as u64, stream)?;
+            let stream = self.connect(way, ConnectionKind::Mesh, peer)?;
+            self.meshes[way].insert(peer as u64, stream)?;
         }
         Ok(())
     }
@@ -148,7 +180,29 @@ impl Stage {
         tcp::copies(self.plain()?, sends, bytes as usize, (batches, batch))
     }
 
-    fn all_reduce(&mut self, bytes: u64, batches: u64, batch: u64) -> io::Result<Vec<f64>> {
+    fn copy_and_add(&mut self, bytes: u64, batches: u64, batch: u64) -> io::Result<Vec<f64>> {
+        let (length, workers) = ((bytes / 4) as usize, self.addresses.len());
+        let part = length.div_ceil(workers);
+        let inputs: Vec<Vec<f32>> = (0..workers).map(|input| vec![input as f32; part]).collect();
+        let results = vec![1.0; length - part];
+        let mut out = vec![1.0; length];
+        tcp::sample(batches, batch, true, || {
+            let (own, others) = out.split_at_mut(part);
+            // In strides that stay in the caches, as an exchange would.
+            for (at, own) in own.chunks_mut(STRIDE).enumerate() {
+                let stride = at * STRIDE..at * STRIDE + own.len();
+                own.copy_from_slice(&inputs[0][stride.clone()]);
+                for input in &inputs[1..] {
+                    own.iter_mut().zip(&input[stride.clone()]).for_each(|(sum, value)| *sum += value);
+                }
+            }
+            others.copy_from_slice(&results);
+            std::hint::black_box(&mut out);
+            Ok(())
+        })
+    }
+
+    fn all_reduce(&mut self, way: usize, bytes: u64, (batches, batch): (u64, u64)) -> io::Result<Vec<f64>> {
         let length = (bytes / 4) as usize;
         let workers = self.addresses.len() as u32;
         let nodes = ranges(workers, workers).into_iter();
@@ -160,10 +214,11 @@ impl Stage {
         let partial: Vec<f32> = (0..length).map(|i| weight * (i % 251) as f32).collect();
         // Not zeros: the pages must be there before the time is taken.
         let mut out = vec![1.0; length];
+        let mesh = &mut self.meshes[way];
         let samples = tcp::sample(batches, batch, true, || {
             let stamp = Stamp { job: JOB, epoch: self.epoch, step: self.step };
             self.step += 1;
-            let outcome = collective.run(&mut self.mesh, stamp, &CONTROL, &[&partial], &mut out, &self.wake);
+            let outcome = collective.run(mesh, stamp, &CONTROL, &[&partial], &mut out, &self.wake);
             outcome.map(|_| ()).map_err(io::Error::other)
         })?;
         let weights = (workers * (workers + 1) / 2) as f32;

@@ -75,7 +75,7 @@ pub(super) fn run(
     let mut group = Group::gather(options, spawn)?;
     let mut rows = vec![group.row(options, false)?];
     let replica = group.replica();
-    group.one(0, &Command::Replicate { replica: group.members.addresses[replica] })?;
+    group.one(0, &Command::Replicate { replica: group.members.addresses[replica][0] })?;
     rows.push(group.row(options, true)?);
     let units = group.next;
     group.one(0, &Command::Check { units })?;
@@ -137,7 +137,7 @@ impl Group {
         spawn: impl FnMut(MemberArguments) -> Result<Child, Failure>,
     ) -> Result<Group, Failure> {
         let members = members::Group::gather(options.workers + 2, spawn)?;
-        let server = members.addresses[0];
+        let server = members.addresses[0][0];
         let mut group = Group { members, workers: options.workers as usize, next: 0 };
         let model = Model { tensors: options.tensors, values: options.parameter_bytes / 4 / options.tensors };
         group.one(0, &Command::Host { model, follows: false })?;

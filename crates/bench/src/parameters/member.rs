@@ -17,7 +17,7 @@ use bellwether_runtime::workload::{Layout, Tensor, TensorExchange};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
-use crate::members::{self, MemberArguments};
+use crate::members::{self, MemberArguments, Way};
 use crate::tcp;
 
 /// Tag of the pretended job.
@@ -97,8 +97,9 @@ pub(super) enum Command {
 
 /// Runs one measuring process until the conductor hangs up.
 pub(crate) fn member(arguments: MemberArguments) -> Result<(), Failure> {
-    members::member(arguments, |rank, token, listener| {
-        let mut stage = Stage::new(rank, token, listener.inbox());
+    // Plain TCP stands beside it, so nothing is encrypted.
+    members::member(arguments, &[Way::Tcp], |rank, token, listeners| {
+        let mut stage = Stage::new(rank, Way::Tcp.token(&token), listeners[0].inbox());
         move |command| stage.obey(&command)
     })
 }

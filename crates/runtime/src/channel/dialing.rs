@@ -8,12 +8,13 @@ use socket2::Socket;
 use thiserror::Error;
 
 use super::handshake::{
-    HEADER_BYTES, Hello, MAGIC, NOISE_BYTES, PREFIX_BYTES, PROTOCOL_VERSION, REST_BYTES, RefusalReason,
-    Status, directions, header, limitless, noise, protected, read_until, rest, time_left, write_until,
+    ConnectionKind, HEADER_BYTES, Hello, MAGIC, NOISE_BYTES, PREFIX_BYTES, PROTOCOL_VERSION, REST_BYTES,
+    RefusalReason, Status, directions, header, limitless, noise, protected, read_until, rest, time_left,
+    write_until,
 };
 use super::patience::{PATIENCE, limit_silence};
 use super::record::empty_record;
-use super::{Stream, Token, local};
+use super::{Stream, Token, lane, local};
 
 /// Why [`dial`] gave up.
 #[derive(Debug, Error)]
@@ -146,8 +147,14 @@ impl Call<'_> {
         let said = [&self.header()[..], &rest(self.hello)].concat();
         write_until(&stream, &said, self.deadline).map_err(|reason| self.fault(reason))?;
         self.welcomed(&stream)?;
+        let lane = match self.hello.kind {
+            ConnectionKind::Mesh => {
+                lane::offer(&stream, self.deadline).map_err(|reason| self.fault(reason))?
+            }
+            _ => None,
+        };
         limitless(&stream).map_err(|source| self.system(source))?;
-        Ok(Stream::plain(stream))
+        Ok(Stream::local(stream, lane))
     }
 
     fn remote(&self) -> Result<Stream, DialError> {

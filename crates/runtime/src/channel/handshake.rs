@@ -6,7 +6,8 @@
 //! 3. The dialer sends the first, empty record (18 bytes): what was recorded before cannot play this part.
 //!
 //! The pre-shared key comes from the run's token. Everything said in the clear is bound into the keys, so no third
-//! party can change version, cipher, purpose or run. Over a Unix socket the same is said without Noise.
+//! party can change version, cipher, purpose or run. Over a Unix socket the same is said without Noise, and for frames
+//! of the collective the two then agree on a lane of shared memory (the module `lane`).
 
 use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ use super::record::{EmptyRecord, is_empty_record};
 use super::{Stream, Token, local};
 
 /// Version of the handshake and of all that is spoken after it, on both planes.
-pub const PROTOCOL_VERSION: u16 = 2;
+pub const PROTOCOL_VERSION: u16 = 3;
 
 pub(super) const MAGIC: [u8; 4] = *b"BWch";
 pub(super) const PREFIX_BYTES: usize = 8;
@@ -251,12 +252,12 @@ impl Door<'_> {
         Ok((hello, protected(stream, cipher, (send, receive))))
     }
 
-    /// The listening side over a Unix socket.
+    /// The listening side over a Unix socket, up to the lane, on which the sides agree next.
     ///
     /// # Errors
     ///
     /// Returns the reason to report.
-    pub(super) fn admit_local(&self, stream: Socket) -> Result<(Hello, Stream), RefusalReason> {
+    pub(super) fn admit_local(&self, stream: Socket) -> Result<(Hello, Socket), RefusalReason> {
         if !local::is_ours(&stream) {
             return Err(RefusalReason::OtherUser);
         }
@@ -266,8 +267,7 @@ impl Door<'_> {
         read_until(&stream, &mut bytes, self.deadline)?;
         let hello = self.check(kind, &bytes)?;
         write_until(&stream, &status(Status::Welcome), self.deadline)?;
-        limitless(&stream).map_err(|error| RefusalReason::System(error.to_string()))?;
-        Ok((hello, Stream::plain(stream)))
+        Ok((hello, stream))
     }
 
     fn read_header(&self, stream: &Socket) -> Result<(ConnectionKind, [u8; HEADER_BYTES]), RefusalReason> {

@@ -19,11 +19,11 @@ use rustix::event::{PollFd, PollFlags, poll};
 use socket2::Socket;
 
 use super::descriptors::Noted;
-use super::handshake::{ANYONE, ConnectionKind, Door, Hello, RefusalReason, Status, status};
+use super::handshake::{ANYONE, ConnectionKind, Door, Hello, RefusalReason, Status, limitless, status};
 use super::inbox::Inbox;
 use super::local::Local;
 use super::patience::{PATIENCE, limit_silence};
-use super::{Stream, Token, descriptor_bounds};
+use super::{Stream, Token, descriptor_bounds, lane};
 
 /// Time a whole handshake may take.
 pub const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(5);
@@ -339,6 +339,14 @@ fn shake(
     let door = Door { token: &gate.token, kinds: gate.kinds, number, deadline, proved: &proved };
     match peer {
         Some(_) => door.admit(stream),
-        None => door.admit_local(stream),
+        None => {
+            let (hello, stream) = door.admit_local(stream)?;
+            let lane = match hello.kind {
+                ConnectionKind::Mesh => lane::accept(&stream, deadline)?,
+                _ => None,
+            };
+            limitless(&stream).map_err(|error| RefusalReason::System(error.to_string()))?;
+            Ok((hello, Stream::local(stream, lane)))
+        }
     }
 }

@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bellwether_memory::Lane;
 use rustix::net::{RecvFlags, recv};
 use socket2::{SockAddr, Socket};
 
@@ -34,11 +35,13 @@ struct Known {
     /// Goes first.
     _noted: Noted,
     socket: Socket,
+    /// Until its user takes it.
+    lane: Mutex<Option<Lane>>,
 }
 
 impl Known {
-    fn new(socket: Socket) -> Arc<Known> {
-        Arc::new(Known { _noted: Noted::of(&socket), socket })
+    fn new(socket: Socket, lane: Option<Lane>) -> Arc<Known> {
+        Arc::new(Known { _noted: Noted::of(&socket), socket, lane: Mutex::new(lane) })
     }
 }
 
@@ -68,13 +71,24 @@ impl Stream {
 
     /// A connection on which bytes travel as they are.
     pub(super) fn plain(socket: Socket) -> Stream {
-        Stream { socket: Known::new(socket), secrets: None }
+        Stream::local(socket, None)
+    }
+
+    /// A connection within one machine, with the shared memory that both ends have agreed on.
+    pub(super) fn local(socket: Socket, lane: Option<Lane>) -> Stream {
+        Stream { socket: Known::new(socket, lane), secrets: None }
+    }
+
+    /// The shared memory that belongs to the connection, once; both ends take it or neither does. Who takes it uses the
+    /// socket only to wake the other end, and to see that it ends.
+    pub fn take_lane(&self) -> Option<Lane> {
+        lock(&self.socket.lane).take()
     }
 
     /// A connection whose handshake left these keys: for what is sent, and for what comes.
     pub(super) fn encrypted(socket: Socket, send: Direction, receive: Direction) -> Stream {
         let (sealer, opener) = (Mutex::new(Sealer::new(send)), Mutex::new(Opener::new(receive)));
-        Stream { socket: Known::new(socket), secrets: Some(Arc::new(Secrets { sealer, opener })) }
+        Stream { socket: Known::new(socket, None), secrets: Some(Arc::new(Secrets { sealer, opener })) }
     }
 
     /// Whether both ends are on one machine, over whatever kind of socket.
@@ -300,6 +314,17 @@ impl Write for Stream {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+impl Stream {
+    /// Two ends of a connection with a lane of such rings.
+    pub(crate) fn pair_with_lane(ring_bytes: usize) -> (Stream, Stream) {
+        let (one, other) = UnixStream::pair().expect("descriptors");
+        let (lane, descriptor) = Lane::create(ring_bytes).expect("memory");
+        let there = Lane::open(&descriptor).expect("the same memory");
+        (Stream::local(one.into(), Some(lane)), Stream::local(other.into(), Some(there)))
     }
 }
 

@@ -431,7 +431,7 @@ fn silent_dialers_are_cut_off_in_total_and_displaced_by_those_that_speak() {
     let token = token("a");
     let (listener, refusals) = listen(&token);
     let address = listener.local_addr();
-    let words = [&b"BWch\x02\x00\x01\x01"[..], &token.job_tag().to_le_bytes(), &[0; 40]].concat();
+    let words = [&b"BWch\x03\x00\x01\x01"[..], &token.job_tag().to_le_bytes(), &[0; 40]].concat();
     let dripping = std::thread::spawn(move || {
         let mut stream = TcpStream::connect(address).unwrap();
         for byte in &words {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bellwether_core::record::Traffic;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::CollectiveError;
 use super::peer::{Fault, Peer, Step, place_range, received_length};
 use super::plan::CollectivePlan;
+use super::waiting::{look, wait};
 use super::wake::WakeReceiver;
 use crate::frame::{CONTROL_BYTES_MAX, Stamp};
 use crate::mesh::{Link, Mesh};
@@ -17,15 +17,6 @@ use crate::progress::Progress;
 
 /// Rounds over all peers between two looks at the waker while data keep flowing.
 const ROUNDS_PER_LOOK: u32 = 64;
-
-/// How long a wait for a vector that is not large looks again and again, yielding the core in between,
-/// before it sleeps: to be woken costs more than a short exchange. 4 bytes take 3.7 instead of 8.4 us with
-/// two workers, and 24 instead of 49 us with four on two cores (where spinning without yielding makes it
-/// 90 us). Large vectors gain nothing, and lose where other programs want the cores.
-const YIELDING: Duration = Duration::from_micros(30);
-
-/// A member that waits for longer says for whom.
-const UNREMARKABLE: Duration = Duration::from_millis(50);
 
 /// What a collective leaves besides the sum.
 #[derive(Debug, Clone, PartialEq)]
@@ -201,12 +192,13 @@ fn connect<'m>(
             links[index] = Some(link);
         }
     }
-    for (peer, link) in peers.iter_mut().zip(&links) {
-        if link.is_none() {
-            match peer.rank {
-                Some(_) => return Err(lost(peer.worker, "there is no connection to it")),
-                None => peer.alive = false,
-            }
+    for (peer, link) in peers.iter_mut().zip(&mut links) {
+        match (link, peer.rank) {
+            (None, Some(_)) => return Err(lost(peer.worker, "there is no connection to it")),
+            (None, None) => peer.alive = false,
+            // A write to a lane fails at no dead shadow, and no member waits for one.
+            (Some(link), None) => peer.alive = !(link.conduit.lane.is_some() && link.conduit.hear()),
+            (Some(_), Some(_)) => {}
         }
     }
     Ok(links)
@@ -258,7 +250,8 @@ impl Exchange<'_, '_> {
                 }
             }
             if !progressed {
-                self.wait(wake, patience_ends)?;
+                let Exchange { step, peers, links, progress, .. } = self;
+                wait(step, peers, links, (wake, patience_ends), progress.as_deref())?;
             } else if rounds % ROUNDS_PER_LOOK == 0 {
                 look(wake)?;
             }
@@ -333,71 +326,6 @@ impl Exchange<'_, '_> {
             peer.alive &= peer.has_sent(self.step.plan);
         }
     }
-
-    /// Sleeps until a connection that matters is ready.
-    fn wait(&mut self, wake: &WakeReceiver, until: Option<Instant>) -> Result<(), CollectiveError> {
-        let mut descriptors = Vec::with_capacity(1 + self.peers.len());
-        let mut of_peer = Vec::with_capacity(self.peers.len());
-        descriptors.push(PollFd::new(wake, PollFlags::IN));
-        for (index, (peer, link)) in self.peers.iter().zip(&self.links).enumerate() {
-            let Some(link) = link else { continue };
-            let mut interest = PollFlags::empty();
-            if peer.wants_to_send(&self.step) {
-                interest |= PollFlags::OUT;
-                if peer.rank.is_none() {
-                    // A shadow sends nothing, so it is readable only when it has hung up.
-                    interest |= PollFlags::IN;
-                }
-            }
-            if peer.rank.is_some() && peer.wants_to_receive(&self.step) {
-                interest |= PollFlags::IN;
-            }
-            if !interest.is_empty() {
-                descriptors.push(PollFd::new(&link.stream, interest));
-                of_peer.push(index);
-            }
-        }
-        match self.wait_ready(&mut descriptors, until) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::INTR) => return Ok(()),
-            Err(error) => return Err(CollectiveError::System(error.to_string())),
-        }
-        let ready: Vec<PollFlags> = descriptors.iter().map(PollFd::revents).collect();
-        if !ready[0].is_empty() {
-            return Err(CollectiveError::Interrupted);
-        }
-        for (index, ready) in of_peer.into_iter().zip(&ready[1..]) {
-            let peer = &mut self.peers[index];
-            let broken = ready.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL);
-            if peer.rank.is_none() && (broken || ready.contains(PollFlags::IN)) {
-                peer.alive = false;
-                continue;
-            }
-            // On a broken connection the next call tells what happened.
-            peer.readable |= broken || ready.contains(PollFlags::IN);
-            peer.writable |= broken || ready.contains(PollFlags::OUT);
-        }
-        Ok(())
-    }
-}
-
-impl Exchange<'_, '_> {
-    /// Waits for a descriptor. If it takes long, the others hear for whom.
-    fn wait_ready(&self, descriptors: &mut [PollFd<'_>], until: Option<Instant>) -> rustix::io::Result<()> {
-        let yields = !self.step.plan.is_large();
-        let Some(progress) = &self.progress else { return wait_ready(descriptors, until, yields) };
-        let soon = Instant::now() + UNREMARKABLE;
-        let first = until.map_or(soon, |until| until.min(soon));
-        wait_ready(descriptors, Some(first), yields)?;
-        let ready = descriptors.iter().any(|descriptor| !descriptor.revents().is_empty());
-        if ready || until.is_some_and(|until| until <= soon) {
-            return Ok(());
-        }
-        let plan = self.step.plan;
-        let due = |peer: &&Peer| peer.rank.is_some() && !(peer.has_received(plan) && peer.has_sent(plan));
-        progress.waits_for(self.peers.iter().filter(due).map(|peer| peer.worker));
-        wait_ready(descriptors, until, false)
-    }
 }
 
 /// A fault of a shadow is its own; that of a member ends the collective.
@@ -407,38 +335,4 @@ fn give_up(peer: &mut Peer, fault: &Fault) -> Result<bool, CollectiveError> {
     }
     peer.alive = false;
     Ok(true)
-}
-
-/// Waits for a descriptor; if it `yields`, gives way to other threads for a moment before it sleeps.
-fn wait_ready(
-    descriptors: &mut [PollFd<'_>],
-    until: Option<Instant>,
-    yields: bool,
-) -> rustix::io::Result<()> {
-    let begin = Instant::now();
-    while yields && begin.elapsed() < YIELDING {
-        if poll(descriptors, Some(&timespec(Duration::ZERO)))? > 0 {
-            return Ok(());
-        }
-        std::thread::yield_now();
-    }
-    let timeout = until.map(|until| timespec(until.saturating_duration_since(Instant::now())));
-    poll(descriptors, timeout.as_ref()).map(|_| ())
-}
-
-/// Looks at the waker without waiting.
-fn look(wake: &WakeReceiver) -> Result<(), CollectiveError> {
-    let mut descriptors = [PollFd::new(wake, PollFlags::IN)];
-    match poll(&mut descriptors, Some(&timespec(Duration::ZERO))) {
-        Ok(0) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Ok(_) => Err(CollectiveError::Interrupted),
-        Err(error) => Err(CollectiveError::System(error.to_string())),
-    }
-}
-
-fn timespec(duration: Duration) -> Timespec {
-    Timespec {
-        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: duration.subsec_nanos().into(),
-    }
 }

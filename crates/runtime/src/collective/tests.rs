@@ -30,6 +30,26 @@ struct Case {
     buffer_bytes: usize,
     /// Seed of delays; 0 for none.
     delays: u64,
+    lanes: Lanes,
+}
+
+/// Which pairs have a lane of shared memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lanes {
+    None,
+    All,
+    /// As this seed has it.
+    Some(u64),
+}
+
+impl Lanes {
+    fn between(self, a: u64, b: u64) -> bool {
+        match self {
+            Lanes::None => false,
+            Lanes::All => true,
+            Lanes::Some(seed) => bellwether_core::mix::mix(seed ^ (a << 32) ^ (b << 16)) % 2 == 0,
+        }
+    }
 }
 
 impl Case {
@@ -43,6 +63,7 @@ impl Case {
             piece_bytes: 128 * 1024,
             buffer_bytes: 0,
             delays: 0,
+            lanes: Lanes::None,
         }
     }
 
@@ -72,7 +93,10 @@ impl Case {
         let mut meshes: Vec<(u64, Mesh)> = ids.iter().map(|id| (*id, Mesh::new())).collect();
         for a in 0..ids.len() {
             for b in 0..a {
-                let (left, right) = socket_pair(self.buffer_bytes);
+                let (left, right) = match self.lanes.between(ids[a], ids[b]) {
+                    true => Stream::pair_with_lane(self.buffer_bytes.clamp(4096, 256 * 1024)),
+                    false => socket_pair(self.buffer_bytes),
+                };
                 meshes[a].1.insert(ids[b], left).unwrap();
                 meshes[b].1.insert(ids[a], right).unwrap();
             }
@@ -216,6 +240,7 @@ fn all_memberships_of_few_virtual_nodes_give_the_canonical_bits() {
                 case.small_bytes_max = small_bytes_max;
                 case.piece_bytes = 256;
                 case.shadows = u64::from(virtual_nodes % 2);
+                case.lanes = [Lanes::None, Lanes::All, Lanes::Some(3)][(workers % 3) as usize];
                 check(&case);
             }
         }
@@ -227,6 +252,8 @@ fn vectors_of_some_mebibytes_with_production_sizes() {
     for (virtual_nodes, workers) in [(4, 2), (4, 4), (6, 4), (7, 3)] {
         let mut case = Case::new(virtual_nodes, workers, 700_001);
         case.shadows = 1;
+        check(&case);
+        case.lanes = Lanes::All;
         check(&case);
     }
 }
@@ -240,6 +267,8 @@ fn tiny_socket_buffers_do_not_dead_lock() {
         case.buffer_bytes = 32 * 1024;
         case.piece_bytes = 16 * 1024;
         case.delays = 1;
+        check(&case);
+        case.lanes = Lanes::Some(1);
         check(&case);
     }
 }
@@ -257,10 +286,12 @@ proptest! {
         piece_bytes in prop_oneof![Just(64usize), Just(4096), Just(128 * 1024)],
         buffer_bytes in prop_oneof![Just(0usize), Just(32 * 1024)],
         delays in 0u64..1000,
+        lanes in prop_oneof![Just(Lanes::None), Just(Lanes::All), (0u64..1000).prop_map(Lanes::Some)],
     ) {
         let workers = workers.min(virtual_nodes);
         let piece_bytes = if length > 10_000 { piece_bytes.max(4096) } else { piece_bytes };
-        check(&Case { virtual_nodes, workers, shadows, length, small_bytes_max, piece_bytes, buffer_bytes, delays });
+        let sizes = Case { shadows, small_bytes_max, piece_bytes, buffer_bytes, ..Case::new(virtual_nodes, workers, length) };
+        check(&Case { delays, lanes, ..sizes });
     }
 }
 
@@ -280,9 +311,11 @@ fn one_member(
 
 #[test]
 fn a_member_that_dies_is_named_by_every_other() {
-    for length in [10, 2_000_000] {
+    for (length, lanes) in
+        [(10, Lanes::None), (10, Lanes::All), (2_000_000, Lanes::None), (2_000_000, Lanes::All)]
+    {
         with_watchdog(move || {
-            let case = Case::new(4, 4, length);
+            let case = Case { lanes, ..Case::new(4, 4, length) };
             let mut meshes = case.meshes();
             let (_, victim) = meshes.remove(2);
             std::thread::scope(|scope| {
@@ -308,8 +341,13 @@ fn a_member_that_dies_is_named_by_every_other() {
 
 #[test]
 fn a_member_that_dies_in_mid_stream_never_leaves_others_hanging() {
-    with_watchdog(|| {
-        let case = Case::new(4, 4, 4_000_000);
+    for lanes in [Lanes::None, Lanes::All] {
+        is_interrupted_in_mid_stream(Case { lanes, ..Case::new(4, 4, 4_000_000) });
+    }
+}
+
+fn is_interrupted_in_mid_stream(case: Case) {
+    with_watchdog(move || {
         std::thread::scope(|scope| {
             for (me, mut mesh) in case.meshes() {
                 let case = &case;
@@ -334,9 +372,11 @@ fn a_member_that_dies_in_mid_stream_never_leaves_others_hanging() {
 
 #[test]
 fn a_waker_interrupts_and_nothing_was_written_before_all_contributed() {
-    for length in [5, 1_000_000] {
+    for (length, lanes) in
+        [(5, Lanes::None), (5, Lanes::All), (1_000_000, Lanes::None), (1_000_000, Lanes::Some(4))]
+    {
         with_watchdog(move || {
-            let case = Case::new(6, 3, length);
+            let case = Case { lanes, ..Case::new(6, 3, length) };
             let mut meshes = case.meshes();
             // It never takes part.
             let (_, idle) = meshes.remove(1);
@@ -404,8 +444,10 @@ fn check_with_shadow(case: Case, shadow: impl FnOnce(Mesh) + Send + 'static) {
 
 #[test]
 fn a_shadow_that_dies_costs_the_members_nothing() {
-    for length in [10, 3_000_000] {
-        let mut case = Case::new(4, 3, length);
+    for (length, lanes) in
+        [(10, Lanes::None), (10, Lanes::All), (3_000_000, Lanes::None), (3_000_000, Lanes::All)]
+    {
+        let mut case = Case { lanes, ..Case::new(4, 3, length) };
         case.shadows = 1;
         check_with_shadow(case, |mesh| {
             std::thread::sleep(Duration::from_millis(20));
@@ -416,13 +458,15 @@ fn a_shadow_that_dies_costs_the_members_nothing() {
 
 #[test]
 fn a_shadow_that_does_not_read_is_given_up() {
-    let mut case = Case::new(4, 3, 4_000_000);
-    case.shadows = 1;
-    case.buffer_bytes = 64 * 1024;
-    check_with_shadow(case, |mesh| {
-        std::thread::sleep(Duration::from_secs(3));
-        drop(mesh);
-    });
+    for lanes in [Lanes::None, Lanes::All] {
+        let mut case = Case { lanes, ..Case::new(4, 3, 4_000_000) };
+        case.shadows = 1;
+        case.buffer_bytes = 64 * 1024;
+        check_with_shadow(case, |mesh| {
+            std::thread::sleep(Duration::from_secs(3));
+            drop(mesh);
+        });
+    }
 }
 
 #[test]
