@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use thiserror::Error;
 
-use crate::region::Region;
+use crate::region::{Access, Region};
 
 /// What the other end must have written first.
 const MAGIC: u64 = u64::from_le_bytes(*b"BWlane\0\x01");
@@ -75,7 +75,7 @@ impl Lane {
     /// Returns an error if the system gives no memory.
     pub fn create(ring_bytes: usize) -> io::Result<(Lane, OwnedFd)> {
         let capacity = ring_bytes.clamp(*CAPACITY_BYTES.start(), *CAPACITY_BYTES.end()).next_power_of_two();
-        let (region, descriptor) = Region::create(RINGS + 2 * capacity)?;
+        let (region, descriptor) = Region::create(RINGS + 2 * capacity, Access::OthersWrite)?;
         region.counter(0).store(MAGIC, Ordering::Release);
         Ok((Lane::new(region, capacity, 0), descriptor))
     }
@@ -91,7 +91,7 @@ impl Lane {
             let fits = capacity.is_power_of_two() && bytes == RINGS + 2 * capacity;
             (fits && CAPACITY_BYTES.contains(&capacity)).then_some(capacity)
         };
-        let region = Region::open(descriptor, |bytes| capacity(bytes).is_some())?;
+        let region = Region::open(descriptor, Access::OthersWrite, |bytes| capacity(bytes).is_some())?;
         if region.counter(0).load(Ordering::Acquire) != MAGIC {
             return Err(io::Error::other("the shared memory is not a lane of this version"));
         }

@@ -81,10 +81,10 @@ fn what_is_no_lane_is_refused() {
     let plain = memfd_create("plain", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a file");
     ftruncate(&plain, 12288).expect("room");
     assert!(Lane::open(&plain).expect_err("it could shrink").to_string().contains("not sealed"));
-    let (_region, descriptor) = Region::create(12288).expect("memory");
+    let (_region, descriptor) = Region::create(12288, Access::OthersWrite).expect("memory");
     assert!(Lane::open(&descriptor).expect_err("no magic").to_string().contains("not a lane"));
     for bytes in [0usize, 1, 4096, 8192, 12289, 4096 + 2 * 3000] {
-        let Ok((_region, descriptor)) = Region::create(bytes) else { continue };
+        let Ok((_region, descriptor)) = Region::create(bytes, Access::OthersWrite) else { continue };
         assert!(Lane::open(&descriptor).is_err(), "{bytes}");
     }
     let file = std::fs::File::open("/proc/self/exe").expect("this program");
