@@ -36,9 +36,12 @@
 //! argument. Frames on one connection are sent whole, in turn; there is no circular wait.
 
 mod exchange;
+pub(crate) mod groups;
+mod headers;
 mod peer;
 mod plan;
 mod reduce;
+mod route;
 mod wake;
 
 use thiserror::Error;

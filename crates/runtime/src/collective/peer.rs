@@ -2,12 +2,16 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::time::Instant;
 
 use bellwether_core::record::Traffic;
 use thiserror::Error;
 
+use super::exchange::Kept;
+use super::headers;
 use super::plan::{CollectivePlan, LOOKAHEAD};
+use super::route::{Headers, Route, Sequence, Way};
 use crate::frame::{CONTROL_BYTES_MAX, FRAME_HEADER_BYTES, FrameHeader, FrameKind, ProtocolError, Stamp};
 use crate::mesh::{Link, Moved};
 
@@ -37,9 +41,41 @@ pub(super) struct Step<'a> {
     pub(super) stamp: Stamp,
     pub(super) control: &'a [u8],
     pub(super) partials: &'a [&'a [f32]],
-    /// Pieces reduced so far.
-    pub(super) reduced: usize,
+    pub(super) done: Done,
+    /// Control bytes of the group's members, and of all members, once they are here and somebody is to get them.
+    pub(super) of_group: Option<Vec<u8>>,
+    pub(super) of_all: Option<Vec<u8>>,
     pub(super) began: Instant,
+}
+
+impl Step<'_> {
+    /// What the control frame with this index holds; `None` if there is none, or not all of it is here yet.
+    fn control_bytes(&self, way: &Way, index: usize) -> Option<&[u8]> {
+        match way.controls.get(index)? {
+            Headers::Own => Some(self.control),
+            Headers::Group => self.of_group.as_deref(),
+            Headers::All => self.of_all.as_deref(),
+        }
+    }
+}
+
+/// Pieces that are done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Done {
+    /// Of the own column, added up over the members of the group.
+    pub(super) within: usize,
+    /// Of those among them that are this worker's, added up over the groups.
+    pub(super) across: usize,
+    /// Of the own column, from its beginning, those whose result is here.
+    pub(super) results: usize,
+}
+
+/// Where the values lie that go to peers.
+#[derive(Clone, Copy)]
+pub(super) struct Values<'a> {
+    pub(super) out: &'a [f32],
+    /// Sums of the group, which wait to cross to others.
+    pub(super) kept: &'a Kept,
 }
 
 #[derive(Debug)]
@@ -64,6 +100,8 @@ pub(super) struct Peer {
     pub(super) worker: u64,
     /// Its rank; none for a shadow.
     pub(super) rank: Option<usize>,
+    /// Its place among the routes of the plan.
+    route: usize,
     /// False once a shadow has been given up.
     pub(super) alive: bool,
     /// Whether a write may succeed, as far as is known.
@@ -71,33 +109,37 @@ pub(super) struct Peer {
     /// Whether a read may succeed, as far as is known.
     pub(super) readable: bool,
     queue: VecDeque<Outgoing>,
-    control_queued: bool,
+    controls_queued: usize,
     contributions_queued: usize,
+    /// Contributions that were handed to the system.
+    pub(super) contributions_sent: usize,
     results_queued: usize,
     incoming: Incoming,
-    /// Its control bytes; complete once `control_received`.
-    pub(super) control: Vec<u8>,
-    control_received: bool,
+    /// Its control frames so far; the last may be incomplete.
+    controls: Vec<Vec<u8>>,
+    controls_received: usize,
     pub(super) contributions_received: usize,
-    results_received: usize,
+    pub(super) results_received: usize,
     pub(super) traffic: Traffic,
 }
 
 impl Peer {
-    pub(super) fn new(worker: u64, rank: Option<usize>) -> Peer {
+    pub(super) fn new(worker: u64, rank: Option<usize>, route: usize) -> Peer {
         Peer {
             worker,
             rank,
+            route,
             alive: true,
             writable: true,
             readable: true,
             queue: VecDeque::with_capacity(FRAMES_PER_WRITE),
-            control_queued: false,
+            controls_queued: 0,
             contributions_queued: 0,
+            contributions_sent: 0,
             results_queued: 0,
             incoming: Incoming::Header,
-            control: Vec::new(),
-            control_received: false,
+            controls: Vec::new(),
+            controls_received: 0,
             contributions_received: 0,
             results_received: 0,
             traffic: Traffic { peer: worker, ..Traffic::default() },
@@ -108,44 +150,49 @@ impl Peer {
     pub(super) fn reset(&mut self) {
         let mut queue = std::mem::take(&mut self.queue);
         queue.clear();
-        *self = Peer { queue, ..Peer::new(self.worker, self.rank) };
+        *self = Peer { queue, ..Peer::new(self.worker, self.rank, self.route) };
     }
 
-    fn contributions_to_send(&self, plan: &CollectivePlan) -> usize {
-        plan.contribution_segment(self.rank).map_or(0, |segment| plan.pieces(segment))
+    fn route<'p>(&self, plan: &'p CollectivePlan) -> &'p Route {
+        &plan.routes[self.route]
     }
 
-    fn results_to_send(plan: &CollectivePlan) -> usize {
-        plan.rank.map_or(0, |rank| plan.results_of(rank))
+    /// Gives its control frames' bytes away: those of a member with this rank, and what it handed on.
+    pub(super) fn give_controls(&mut self, plan: &CollectivePlan, rank: usize, headers: &mut [Vec<u8>]) {
+        let of = self.route(plan).from.controls;
+        for (of, control) in of.iter().zip(std::mem::take(&mut self.controls)) {
+            match headers::ranks(plan, rank, *of) {
+                Some(ranks) => headers::spread(ranks, &control, headers),
+                None => headers[rank] = control,
+            }
+        }
+    }
+
+    /// What a control frame from it holds, once that is here as a whole.
+    pub(super) fn control(&self, index: usize) -> Option<&[u8]> {
+        (index < self.controls_received).then(|| self.controls[index].as_slice())
     }
 
     /// Whether everything for this peer has been handed to the system.
     pub(super) fn has_sent(&self, plan: &CollectivePlan) -> bool {
-        plan.rank.is_none()
-            || (self.control_queued
-                && self.queue.is_empty()
-                && self.contributions_queued == self.contributions_to_send(plan)
-                && self.results_queued == Self::results_to_send(plan))
+        let to = &self.route(plan).to;
+        self.queue.is_empty()
+            && self.controls_queued == to.controls.len()
+            && self.contributions_queued == to.contributions.count
+            && self.results_queued == to.results.count
     }
 
     /// Whether everything due from this peer is here.
     pub(super) fn has_received(&self, plan: &CollectivePlan) -> bool {
-        self.rank.is_none_or(|rank| {
-            self.control_received
-                && self.contributions_received == plan.pieces_to_reduce()
-                && self.results_received == plan.results_of(rank)
-        })
+        let from = &self.route(plan).from;
+        self.controls_received == from.controls.len()
+            && self.contributions_received == from.contributions.count
+            && self.results_received == from.results.count
     }
 
     /// Whether something could be sent now if the connection took it.
     pub(super) fn wants_to_send(&self, step: &Step<'_>) -> bool {
-        let plan = step.plan;
-        plan.rank.is_some()
-            && self.alive
-            && (!self.queue.is_empty()
-                || !self.control_queued
-                || self.contributions_queued < self.contributions_to_send(plan)
-                || self.results_queued < Self::results_to_send(plan).min(step.reduced))
+        self.alive && (!self.queue.is_empty() || self.next(step).is_some())
     }
 
     /// Whether something due could be taken now if it came.
@@ -155,12 +202,20 @@ impl Peer {
 
     /// Whether the frame being received must wait for a free place.
     fn is_ahead(&self, step: &Step<'_>) -> bool {
+        let crosses = self.route(step.plan).from.crosses;
+        let added = if crosses { step.done.across } else { step.done.within };
         matches!(self.incoming, Incoming::Payload { kind: FrameKind::Contribution, index, .. }
-            if index >= step.reduced + LOOKAHEAD)
+            if index >= added + LOOKAHEAD)
     }
 
     /// Writes once, if there is anything to write. Says whether bytes went out.
-    pub(super) fn send(&mut self, link: &mut Link, step: &Step<'_>, out: &[f32]) -> Result<bool, Fault> {
+    pub(super) fn send(
+        &mut self,
+        link: &mut Link,
+        step: &Step<'_>,
+        values: Values<'_>,
+    ) -> Result<bool, Fault> {
+        let way = self.route(step.plan).to;
         self.refill(step);
         if self.queue.is_empty() || !self.writable {
             return Ok(false);
@@ -171,17 +226,24 @@ impl Peer {
             let mut skip = frame.sent;
             gather.push(&frame.header, &mut skip);
             match frame.kind {
-                FrameKind::Control => gather.push(step.control, &mut skip),
+                FrameKind::Control => {
+                    let control = step.control_bytes(&way, frame.index).unwrap_or_default();
+                    gather.push(control, &mut skip);
+                }
+                FrameKind::Contribution if way.crosses => {
+                    let range = step.plan.range(&way.contributions, frame.index);
+                    let sums = values.kept.piece(way.contributions.piece(frame.index), range.len());
+                    gather.push(bytemuck::cast_slice(sums), &mut skip);
+                }
                 FrameKind::Contribution => {
-                    let segment = step.plan.contribution_segment(self.rank).unwrap_or(0);
-                    let range = step.plan.piece_range(segment, frame.index);
+                    let range = step.plan.range(&way.contributions, frame.index);
                     for partial in step.partials {
                         gather.push(bytemuck::cast_slice(&partial[range.clone()]), &mut skip);
                     }
                 }
                 FrameKind::Result => {
-                    let range = step.plan.piece_range(step.plan.rank.unwrap_or(0), frame.index);
-                    gather.push(bytemuck::cast_slice(&out[range]), &mut skip);
+                    let range = step.plan.range(&way.results, frame.index);
+                    gather.push(bytemuck::cast_slice(&values.out[range]), &mut skip);
                 }
             }
         }
@@ -203,26 +265,47 @@ impl Peer {
         }
     }
 
-    /// Puts the next frames in the queue: results first, as they are still in cache.
+    /// The next frame for the queue: results first, as they are still in cache.
+    fn next(&self, step: &Step<'_>) -> Option<(FrameKind, usize)> {
+        let way = &self.route(step.plan).to;
+        let done = &step.done;
+        if step.control_bytes(way, self.controls_queued).is_some() {
+            return Some((FrameKind::Control, self.controls_queued));
+        }
+        if self.controls_queued == 0 && !way.controls.is_empty() {
+            return None;
+        }
+        // Across groups the results are those of the pieces that this worker adds up, else those of its column.
+        let results = if way.crosses { done.across } else { done.results };
+        let contributions =
+            if way.crosses { way.contributions.among(done.within) } else { way.contributions.count };
+        if self.results_queued < results.min(way.results.count) {
+            Some((FrameKind::Result, self.results_queued))
+        } else if self.contributions_queued < contributions {
+            Some((FrameKind::Contribution, self.contributions_queued))
+        } else {
+            None
+        }
+    }
+
     fn refill(&mut self, step: &Step<'_>) {
         let plan = step.plan;
-        let Some(rank) = plan.rank else { return };
+        let way = self.route(plan).to;
         while self.queue.len() < FRAMES_PER_WRITE {
-            let (kind, index, payload_bytes) = if !self.control_queued {
-                self.control_queued = true;
-                (FrameKind::Control, 0, step.control.len())
-            } else if self.results_queued < Self::results_to_send(plan).min(step.reduced) {
-                let index = self.results_queued;
-                self.results_queued += 1;
-                (FrameKind::Result, index, 4 * plan.piece_range(rank, index).len())
-            } else if self.contributions_queued < self.contributions_to_send(plan) {
-                let index = self.contributions_queued;
-                self.contributions_queued += 1;
-                let segment = plan.contribution_segment(self.rank).unwrap_or(0);
-                let values = step.partials.len() * plan.piece_range(segment, index).len();
-                (FrameKind::Contribution, index, 4 * values)
-            } else {
-                return;
+            let Some((kind, index)) = self.next(step) else { return };
+            let payload_bytes = match kind {
+                FrameKind::Control => {
+                    self.controls_queued += 1;
+                    step.control_bytes(&way, index).map_or(0, <[u8]>::len)
+                }
+                FrameKind::Result => {
+                    self.results_queued += 1;
+                    4 * plan.range(&way.results, index).len()
+                }
+                FrameKind::Contribution => {
+                    self.contributions_queued += 1;
+                    4 * way.partials * plan.range(&way.contributions, index).len()
+                }
             };
             let header = FrameHeader {
                 kind,
@@ -242,6 +325,7 @@ impl Peer {
                 return;
             }
             sent -= left;
+            self.contributions_sent += usize::from(frame.kind == FrameKind::Contribution);
             self.queue.pop_front();
         }
     }
@@ -257,6 +341,7 @@ impl Peer {
         out: &mut [f32],
     ) -> Result<bool, Fault> {
         let mut progressed = false;
+        let way = self.route(step.plan).from;
         while self.wants_to_receive(step) {
             match self.incoming {
                 Incoming::Header => {
@@ -270,7 +355,7 @@ impl Peer {
                     }
                 }
                 Incoming::Payload { kind, index, length, filled } if filled == length => {
-                    self.finish(kind, index);
+                    self.finish(kind, index, step.plan)?;
                     self.traffic.received_bytes += (FRAME_HEADER_BYTES + length) as u64;
                     self.traffic.received_s = step.began.elapsed().as_secs_f64();
                     progressed = true;
@@ -283,13 +368,18 @@ impl Peer {
                         return Ok(progressed);
                     }
                     let target = match kind {
-                        FrameKind::Control => &mut self.control[filled..],
+                        FrameKind::Control => {
+                            // Memory is given as bytes come, not for what the peer claims.
+                            let control = &mut self.controls[index];
+                            control.resize(length.min(filled + CONTROL_BYTES_MAX), 0);
+                            &mut control[filled..]
+                        }
                         FrameKind::Contribution => {
-                            let place = place(step.plan, self.rank.unwrap_or(0), index, received);
-                            &mut bytemuck::cast_slice_mut::<f32, u8>(place)[filled..]
+                            let range = place(step.plan, &way, index, received.len());
+                            &mut bytemuck::cast_slice_mut::<f32, u8>(&mut received[range])[filled..]
                         }
                         FrameKind::Result => {
-                            let range = step.plan.piece_range(self.rank.unwrap_or(0), index);
+                            let range = step.plan.range(&way.results, index);
                             &mut bytemuck::cast_slice_mut::<f32, u8>(&mut out[range])[filled..]
                         }
                     };
@@ -331,40 +421,25 @@ impl Peer {
     /// Checks that a frame is due, before a byte of its payload is taken.
     fn begin(&mut self, header: &FrameHeader, step: &Step<'_>) -> Result<(), ProtocolError> {
         header.check(&step.stamp)?;
-        let plan = step.plan;
-        let rank = self.rank.unwrap_or(0);
+        let (plan, way) = (step.plan, &self.route(step.plan).from);
         let index = header.index as usize;
         let found = u64::from(header.length_bytes);
-        let out_of_turn = ProtocolError::OutOfTurn { kind: header.kind, index: header.index };
-        let expected = match header.kind {
-            FrameKind::Control => {
-                if self.control_received || index != 0 {
-                    return Err(out_of_turn);
-                }
-                let most = CONTROL_BYTES_MAX as u64;
-                if found > most {
-                    return Err(ProtocolError::Length { expected: most, found });
-                }
-                // Bounded by the protocol, not by what the peer claims.
-                self.control.clear();
-                self.control.resize(header.length_bytes as usize, 0);
-                found
-            }
-            FrameKind::Contribution => {
-                let (Some(segment), true) = (plan.reduced_rank(), self.control_received) else {
-                    return Err(out_of_turn);
-                };
-                if index != self.contributions_received || index >= plan.pieces(segment) {
-                    return Err(out_of_turn);
-                }
-                4 * (plan.partials[rank] * plan.piece_range(segment, index).len()) as u64
-            }
-            FrameKind::Result => {
-                if !self.control_received || index != self.results_received || index >= plan.results_of(rank)
-                {
-                    return Err(out_of_turn);
-                }
-                4 * plan.piece_range(rank, index).len() as u64
+        let (next, sequence, vectors) = match header.kind {
+            FrameKind::Control => (self.controls_received, None, 0),
+            FrameKind::Contribution => (self.contributions_received, Some(&way.contributions), way.partials),
+            FrameKind::Result => (self.results_received, Some(&way.results), 1),
+        };
+        let count = sequence.map_or(way.controls.len(), |sequence| sequence.count);
+        let early = sequence.is_some() && self.controls_received == 0 && !way.controls.is_empty();
+        if early || index != next || index >= count {
+            return Err(ProtocolError::OutOfTurn { kind: header.kind, index: header.index });
+        }
+        let expected = match sequence {
+            Some(sequence) => 4 * (vectors * plan.range(sequence, index).len()) as u64,
+            None => {
+                let most = headers::bytes_max(plan, self.rank.unwrap_or(0), way.controls[index]);
+                self.controls.push(Vec::new());
+                found.min(most)
             }
         };
         if found != expected {
@@ -375,44 +450,39 @@ impl Peer {
         Ok(())
     }
 
-    fn finish(&mut self, kind: FrameKind, index: usize) {
+    fn finish(&mut self, kind: FrameKind, index: usize, plan: &CollectivePlan) -> Result<(), ProtocolError> {
         match kind {
-            FrameKind::Control => self.control_received = true,
+            FrameKind::Control => {
+                let of = headers::ranks(plan, self.rank.unwrap_or(0), self.route(plan).from.controls[index]);
+                headers::check(of, &self.controls[index])?;
+                self.controls_received = index + 1;
+            }
             FrameKind::Contribution => self.contributions_received = index + 1,
             FrameKind::Result => self.results_received = index + 1,
         }
         self.incoming = Incoming::Header;
+        Ok(())
     }
 }
 
-/// Places for contributions that a plan needs per peer.
-pub(super) fn places(plan: &CollectivePlan) -> usize {
-    plan.pieces_to_reduce().min(LOOKAHEAD)
+/// Places for the contributions of one peer.
+fn places(sequence: &Sequence) -> usize {
+    sequence.count.min(LOOKAHEAD)
 }
 
-/// Values of scratch for the contributions of one rank.
-pub(super) fn received_length(plan: &CollectivePlan, rank: usize) -> usize {
-    let longest = plan.reduced_rank().map_or(0, |segment| plan.segments[segment].len().min(plan.piece));
-    places(plan) * plan.partials[rank] * longest
+/// Values of scratch for the contributions that come this way.
+pub(super) fn received_length(plan: &CollectivePlan, way: &Way) -> usize {
+    match places(&way.contributions) {
+        0 => 0,
+        places => places * way.partials * plan.longest(way.contributions.column),
+    }
 }
 
-/// Where a rank's contributions to piece `index` lie: its partial sums one after another.
-fn place<'a>(plan: &CollectivePlan, rank: usize, index: usize, received: &'a mut [f32]) -> &'a mut [f32] {
-    let range = place_range(plan, rank, index, received.len());
-    &mut received[range]
-}
-
-/// The range of [`place`] within scratch of `total` values.
-pub(super) fn place_range(
-    plan: &CollectivePlan,
-    rank: usize,
-    index: usize,
-    total: usize,
-) -> std::ops::Range<usize> {
-    let places = places(plan);
+/// Where the contributions to one piece lie within scratch of `total` values: the partial sums one after another.
+pub(super) fn place(plan: &CollectivePlan, way: &Way, index: usize, total: usize) -> Range<usize> {
+    let places = places(&way.contributions);
     let start = (index % places) * (total / places);
-    let values = plan.reduced_rank().map_or(0, |segment| plan.piece_range(segment, index).len());
-    start..start + plan.partials[rank] * values
+    start..start + way.partials * plan.range(&way.contributions, index).len()
 }
 
 /// Collects the slices of one write, leaving out what has been sent.

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use socket2::SockRef;
 
+use super::groups::Groups;
+use super::plan::Sizes;
 use super::*;
 use crate::channel::Stream;
 use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameKind};
@@ -30,6 +32,8 @@ struct Case {
     buffer_bytes: usize,
     /// Seed of delays; 0 for none.
     delays: u64,
+    /// Ranks at which groups begin, beside 0.
+    cuts: Vec<usize>,
 }
 
 impl Case {
@@ -43,7 +47,18 @@ impl Case {
             piece_bytes: 128 * 1024,
             buffer_bytes: 0,
             delays: 0,
+            cuts: Vec::new(),
         }
+    }
+
+    fn groups(&self) -> Groups {
+        let workers = self.workers as usize;
+        let cuts = self.cuts.iter().copied().filter(|cut| *cut > 0 && *cut < workers);
+        let mut bounds: Vec<usize> = [0].into_iter().chain(cuts).collect();
+        bounds.sort_unstable();
+        bounds.dedup();
+        bounds.push(workers);
+        Groups::new(bounds).unwrap()
     }
 
     /// Worker ids: members are 10, 11, ...; shadows 100, 101, ...
@@ -55,14 +70,14 @@ impl Case {
         let ranges = ranges(self.virtual_nodes, self.workers).into_iter();
         let members = ranges.enumerate().map(|(i, nodes)| Member { worker: 10 + i as u64, nodes }).collect();
         let shadows = (0..self.shadows).map(|i| 100 + i).collect();
-        let plan = CollectivePlan::with_sizes(
+        let sizes = Sizes { small_bytes_max: self.small_bytes_max, piece_bytes: self.piece_bytes };
+        let plan = CollectivePlan::with_groups(
             self.virtual_nodes,
             members,
             shadows,
             me,
             length,
-            self.small_bytes_max,
-            self.piece_bytes,
+            (self.groups(), sizes),
         );
         Collective::new(plan.unwrap())
     }
@@ -70,8 +85,13 @@ impl Case {
     fn meshes(&self) -> Vec<(u64, Mesh)> {
         let ids = self.ids();
         let mut meshes: Vec<(u64, Mesh)> = ids.iter().map(|id| (*id, Mesh::new())).collect();
+        let (groups, members) = (self.groups(), self.workers as usize);
         for a in 0..ids.len() {
-            for b in 0..a {
+            let linked = |b: &usize| match a.checked_sub(members) {
+                Some(shadow) => *b < members && groups.serves(*b, shadow),
+                None => groups.linked(a, *b),
+            };
+            for b in (0..a).filter(linked) {
                 let (left, right) = socket_pair(self.buffer_bytes);
                 meshes[a].1.insert(ids[b], left).unwrap();
                 meshes[b].1.insert(ids[a], right).unwrap();
@@ -257,10 +277,11 @@ proptest! {
         piece_bytes in prop_oneof![Just(64usize), Just(4096), Just(128 * 1024)],
         buffer_bytes in prop_oneof![Just(0usize), Just(32 * 1024)],
         delays in 0u64..1000,
+        cuts in prop::collection::vec(1usize..16, 0..5),
     ) {
         let workers = workers.min(virtual_nodes);
         let piece_bytes = if length > 10_000 { piece_bytes.max(4096) } else { piece_bytes };
-        check(&Case { virtual_nodes, workers, shadows, length, small_bytes_max, piece_bytes, buffer_bytes, delays });
+        check(&Case { virtual_nodes, workers, shadows, length, small_bytes_max, piece_bytes, buffer_bytes, delays, cuts });
     }
 }
 
