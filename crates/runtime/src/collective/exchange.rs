@@ -7,10 +7,11 @@ use bellwether_core::record::Traffic;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::CollectiveError;
-use super::peer::{Done, Fault, Peer, Step, Values, received_length};
+use super::peer::{Fault, Peer, received_length};
 use super::plan::CollectivePlan;
 use super::reduce::Reduction;
 use super::route::Route;
+use super::step::{Done, Step, Values};
 use super::wake::WakeReceiver;
 use crate::frame::{CONTROL_BYTES_MAX, Stamp};
 use crate::mesh::{Link, Mesh};
@@ -369,9 +370,7 @@ impl Exchange<'_, '_> {
         if ready || until.is_some_and(|until| until <= soon) {
             return Ok(());
         }
-        let plan = self.step.plan;
-        let due = |peer: &&Peer| peer.rank.is_some() && !(peer.has_received(plan) && peer.has_sent(plan));
-        progress.waits_for(self.peers.iter().filter(due).map(|peer| peer.worker));
+        progress.waits_for(self.awaited());
         wait_ready(descriptors, until, false)
     }
 }
@@ -418,3 +417,6 @@ fn timespec(duration: Duration) -> Timespec {
         tv_nsec: duration.subsec_nanos().into(),
     }
 }
+
+#[cfg(test)]
+mod simulated;

@@ -3,16 +3,15 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::ops::Range;
-use std::time::Instant;
 
 use bellwether_core::record::Traffic;
 use thiserror::Error;
 
-use super::exchange::Kept;
 use super::headers;
 use super::plan::{CollectivePlan, LOOKAHEAD};
-use super::route::{Headers, Route, Sequence, Way};
-use crate::frame::{CONTROL_BYTES_MAX, FRAME_HEADER_BYTES, FrameHeader, FrameKind, ProtocolError, Stamp};
+use super::route::{Route, Sequence, Way};
+use super::step::{Step, Values};
+use crate::frame::{CONTROL_BYTES_MAX, FRAME_HEADER_BYTES, FrameHeader, FrameKind, ProtocolError};
 use crate::mesh::{Link, Moved};
 
 /// Frames gathered into one write.
@@ -33,49 +32,6 @@ pub(super) enum Fault {
     Broken(#[from] io::Error),
     #[error("{0}")]
     Protocol(#[from] ProtocolError),
-}
-
-/// What does not change while one collective runs, and how far it is.
-pub(super) struct Step<'a> {
-    pub(super) plan: &'a CollectivePlan,
-    pub(super) stamp: Stamp,
-    pub(super) control: &'a [u8],
-    pub(super) partials: &'a [&'a [f32]],
-    pub(super) done: Done,
-    /// Control bytes of the group's members, and of all members, once they are here and somebody is to get them.
-    pub(super) of_group: Option<Vec<u8>>,
-    pub(super) of_all: Option<Vec<u8>>,
-    pub(super) began: Instant,
-}
-
-impl Step<'_> {
-    /// What the control frame with this index holds; `None` if there is none, or not all of it is here yet.
-    fn control_bytes(&self, way: &Way, index: usize) -> Option<&[u8]> {
-        match way.controls.get(index)? {
-            Headers::Own => Some(self.control),
-            Headers::Group => self.of_group.as_deref(),
-            Headers::All => self.of_all.as_deref(),
-        }
-    }
-}
-
-/// Pieces that are done.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Done {
-    /// Of the own column, added up over the members of the group.
-    pub(super) within: usize,
-    /// Of those among them that are this worker's, added up over the groups.
-    pub(super) across: usize,
-    /// Of the own column, from its beginning, those whose result is here.
-    pub(super) results: usize,
-}
-
-/// Where the values lie that go to peers.
-#[derive(Clone, Copy)]
-pub(super) struct Values<'a> {
-    pub(super) out: &'a [f32],
-    /// Sums of the group, which wait to cross to others.
-    pub(super) kept: &'a Kept,
 }
 
 #[derive(Debug)]
@@ -190,6 +146,24 @@ impl Peer {
             && self.results_received == from.results.count
     }
 
+    /// How far the step is without what is missing from this peer: 0 where the peer has that by itself, else by the first
+    /// piece.
+    pub(super) fn first_missing(&self, plan: &CollectivePlan) -> usize {
+        let from = &self.route(plan).from;
+        let missing = |sequence: &Sequence, received: usize| {
+            (received < sequence.count).then(|| 1 + sequence.piece(received))
+        };
+        let contribution = missing(&from.contributions, self.contributions_received);
+        if !from.crosses && (self.controls_received == 0 || contribution.is_some()) {
+            return 0;
+        }
+        if self.controls_received < from.controls.len() {
+            return 1;
+        }
+        let result = missing(&from.results, self.results_received);
+        contribution.into_iter().chain(result).min().unwrap_or(usize::MAX)
+    }
+
     /// Whether something could be sent now if the connection took it.
     pub(super) fn wants_to_send(&self, step: &Step<'_>) -> bool {
         self.alive && (!self.queue.is_empty() || self.next(step).is_some())
@@ -215,19 +189,44 @@ impl Peer {
         step: &Step<'_>,
         values: Values<'_>,
     ) -> Result<bool, Fault> {
-        let way = self.route(step.plan).to;
         self.refill(step);
         if self.queue.is_empty() || !self.writable {
             return Ok(false);
         }
         let mut slices = [IoSlice::new(&[]); SLICES_PER_WRITE];
-        let mut gather = Gather { slices: &mut slices, count: 0, bytes: 0 };
+        let (count, asked) = self.gather(step, values, &mut slices);
+        match link.write(&slices[..count])? {
+            Moved::Bytes(sent) => {
+                // A short write has filled the socket's buffer.
+                self.writable = sent == asked;
+                self.advance(sent);
+                self.traffic.sent_bytes += sent as u64;
+                self.traffic.sent_s = step.began.elapsed().as_secs_f64();
+                Ok(true)
+            }
+            Moved::NotReady => {
+                self.writable = false;
+                Ok(false)
+            }
+            Moved::Closed => Err(Fault::Closed),
+        }
+    }
+
+    /// What is to be written next: the number of slices, and of bytes in them.
+    fn gather<'a>(
+        &'a self,
+        step: &'a Step<'_>,
+        values: Values<'a>,
+        slices: &mut [IoSlice<'a>; SLICES_PER_WRITE],
+    ) -> (usize, usize) {
+        let way = &self.route(step.plan).to;
+        let mut gather = Gather { slices, count: 0, bytes: 0 };
         for frame in &self.queue {
             let mut skip = frame.sent;
             gather.push(&frame.header, &mut skip);
             match frame.kind {
                 FrameKind::Control => {
-                    let control = step.control_bytes(&way, frame.index).unwrap_or_default();
+                    let control = step.control_bytes(way, frame.index).unwrap_or_default();
                     gather.push(control, &mut skip);
                 }
                 FrameKind::Contribution if way.crosses => {
@@ -247,22 +246,7 @@ impl Peer {
                 }
             }
         }
-        let (count, asked) = (gather.count, gather.bytes);
-        match link.write(&slices[..count])? {
-            Moved::Bytes(sent) => {
-                // A short write has filled the socket's buffer.
-                self.writable = sent == asked;
-                self.advance(sent);
-                self.traffic.sent_bytes += sent as u64;
-                self.traffic.sent_s = step.began.elapsed().as_secs_f64();
-                Ok(true)
-            }
-            Moved::NotReady => {
-                self.writable = false;
-                Ok(false)
-            }
-            Moved::Closed => Err(Fault::Closed),
-        }
+        (gather.count, gather.bytes)
     }
 
     /// The next frame for the queue: results first, as they are still in cache.
@@ -341,7 +325,6 @@ impl Peer {
         out: &mut [f32],
     ) -> Result<bool, Fault> {
         let mut progressed = false;
-        let way = self.route(step.plan).from;
         while self.wants_to_receive(step) {
             match self.incoming {
                 Incoming::Header => {
@@ -367,22 +350,7 @@ impl Peer {
                     if link.stashed().is_empty() && !self.readable {
                         return Ok(progressed);
                     }
-                    let target = match kind {
-                        FrameKind::Control => {
-                            // Memory is given as bytes come, not for what the peer claims.
-                            let control = &mut self.controls[index];
-                            control.resize(length.min(filled + CONTROL_BYTES_MAX), 0);
-                            &mut control[filled..]
-                        }
-                        FrameKind::Contribution => {
-                            let range = place(step.plan, &way, index, received.len());
-                            &mut bytemuck::cast_slice_mut::<f32, u8>(&mut received[range])[filled..]
-                        }
-                        FrameKind::Result => {
-                            let range = step.plan.range(&way.results, index);
-                            &mut bytemuck::cast_slice_mut::<f32, u8>(&mut out[range])[filled..]
-                        }
-                    };
+                    let target = self.target((kind, index), (filled, length), step.plan, received, out);
                     let (moved, all) = link.read_into(target, FRAME_HEADER_BYTES)?;
                     self.readable &= all;
                     match moved {
@@ -398,6 +366,32 @@ impl Peer {
             }
         }
         Ok(progressed)
+    }
+
+    /// Where the payload of a frame goes that was begun, from its byte `filled` on.
+    fn target<'a>(
+        &'a mut self,
+        (kind, index): (FrameKind, usize),
+        (filled, length): (usize, usize),
+        plan: &CollectivePlan,
+        received: &'a mut [f32],
+        out: &'a mut [f32],
+    ) -> &'a mut [u8] {
+        let way = &self.route(plan).from;
+        let values = match kind {
+            FrameKind::Control => {
+                // Memory is given as bytes come, not for what the peer claims.
+                let control = &mut self.controls[index];
+                control.resize(length.min(filled + CONTROL_BYTES_MAX), 0);
+                return &mut control[filled..];
+            }
+            FrameKind::Contribution => {
+                let range = place(plan, way, index, received.len());
+                &mut received[range]
+            }
+            FrameKind::Result => &mut out[plan.range(&way.results, index)],
+        };
+        &mut bytemuck::cast_slice_mut(values)[filled..]
     }
 
     /// Reads ahead into the stash; says whether anything came.
@@ -504,3 +498,6 @@ impl<'a> Gather<'_, 'a> {
         }
     }
 }
+
+#[cfg(test)]
+pub(super) mod in_memory;

@@ -215,7 +215,7 @@ fn work(case: &Case, me: u64, mut mesh: Mesh, expected: &[Vec<f32>]) -> Vec<Traf
         let wrong = out.iter().zip(&expected[step as usize]).position(|(a, b)| a.to_bits() != b.to_bits());
         assert_eq!(wrong, None, "worker {me} step {step} of {case:?}");
         let headers: Vec<Vec<u8>> = (0..u64::from(case.workers)).map(|i| control_of(10 + i, step)).collect();
-        assert!(outcome.headers == headers && outcome.dead_shadows.is_empty());
+        assert!(outcome.headers == headers && outcome.dead_shadows.is_empty(), "worker {me} of {case:?}");
         traffic = outcome.traffic;
         let outcome = match range {
             Some(_) => boundary.run(&mut mesh, stamp(step), &control, &[], &mut [], &wake),
@@ -244,18 +244,22 @@ fn all_memberships_of_few_virtual_nodes_give_the_canonical_bits() {
 
 #[test]
 fn vectors_of_some_mebibytes_with_production_sizes() {
-    for (virtual_nodes, workers) in [(4, 2), (4, 4), (6, 4), (7, 3)] {
+    for (virtual_nodes, workers, cuts) in
+        [(4, 2, vec![]), (4, 4, vec![]), (6, 4, vec![]), (7, 3, vec![]), (6, 6, vec![3]), (8, 7, vec![2, 4])]
+    {
         let mut case = Case::new(virtual_nodes, workers, 700_001);
         case.shadows = 1;
+        case.cuts = cuts;
         check(&case);
     }
 }
 
 #[test]
 fn tiny_socket_buffers_do_not_dead_lock() {
-    for (virtual_nodes, workers) in [(4, 2), (5, 5)] {
+    for (virtual_nodes, workers, cuts) in [(4, 2, vec![]), (5, 5, vec![]), (9, 8, vec![2, 5])] {
         let mut case = Case::new(virtual_nodes, workers, 300_000);
         case.shadows = 1;
+        case.cuts = cuts;
         // Less than a segment of the loopback device would only measure TCP's timers.
         case.buffer_bytes = 32 * 1024;
         case.piece_bytes = 16 * 1024;
@@ -328,6 +332,47 @@ fn a_member_that_dies_is_named_by_every_other() {
 }
 
 #[test]
+fn a_member_of_a_group_that_dies_is_named_by_its_peers_alone() {
+    for length in [10, 2_000_000] {
+        with_watchdog(move || {
+            let mut case = Case::new(9, 9, length);
+            case.cuts = vec![3, 6];
+            let groups = case.groups();
+            let mut meshes = case.meshes();
+            let (_, victim) = meshes.remove(4);
+            std::thread::scope(|scope| {
+                for (me, mut mesh) in meshes {
+                    let (case, groups) = (&case, &groups);
+                    scope.spawn(move || {
+                        let (waker, wake) = wake_pair().unwrap();
+                        scope.spawn(move || {
+                            std::thread::sleep(Duration::from_millis(600));
+                            waker.wake();
+                            std::thread::sleep(Duration::from_millis(600));
+                        });
+                        let mut out = vec![-7.0; length];
+                        let error = one_member(case, me, &mut mesh, &wake, &mut out).unwrap_err();
+                        match error {
+                            CollectiveError::PeerLost { worker: 14, .. } => {
+                                assert!(groups.linked(me as usize - 10, 4));
+                            }
+                            other => {
+                                assert_eq!(other, CollectiveError::Interrupted);
+                                assert!(!groups.linked(me as usize - 10, 4));
+                            }
+                        }
+                        assert!(out.iter().all(|v| *v == -7.0), "an old result was overwritten early");
+                        std::thread::sleep(Duration::from_millis(900));
+                    });
+                }
+                std::thread::sleep(Duration::from_millis(100));
+                drop(victim);
+            });
+        });
+    }
+}
+
+#[test]
 fn a_member_that_dies_in_mid_stream_never_leaves_others_hanging() {
     with_watchdog(|| {
         let case = Case::new(4, 4, 4_000_000);
@@ -355,9 +400,12 @@ fn a_member_that_dies_in_mid_stream_never_leaves_others_hanging() {
 
 #[test]
 fn a_waker_interrupts_and_nothing_was_written_before_all_contributed() {
-    for length in [5, 1_000_000] {
+    for (length, workers, cuts) in
+        [(5, 3, vec![]), (1_000_000, 3, vec![]), (5, 7, vec![2, 4]), (1_000_000, 7, vec![2, 4])]
+    {
         with_watchdog(move || {
-            let case = Case::new(6, 3, length);
+            let mut case = Case::new(8, workers, length);
+            case.cuts = cuts;
             let mut meshes = case.meshes();
             // It never takes part.
             let (_, idle) = meshes.remove(1);
@@ -403,6 +451,9 @@ fn check_with_shadow(case: Case, shadow: impl FnOnce(Mesh) + Send + 'static) {
                     let range = collective.plan().members()[collective.plan().rank().unwrap()].nodes.clone();
                     let mut out = vec![0.0; case.length];
                     let mut dead = Vec::new();
+                    // In groups one member alone has something small to say to it.
+                    let alone = !case.cuts.is_empty() && case.length < 1000;
+                    let serves = mesh.get(100).is_some() && (me == 10 || !alone);
                     // A small vector may still fit the buffers of a dead connection once or twice.
                     for _ in 0..4 {
                         let sums = accumulate(case, 0, range.clone());
@@ -415,7 +466,7 @@ fn check_with_shadow(case: Case, shadow: impl FnOnce(Mesh) + Send + 'static) {
                         }
                         std::thread::sleep(Duration::from_millis(50));
                     }
-                    assert_eq!(dead.first(), Some(&100));
+                    assert_eq!(dead.first(), serves.then_some(&100));
                 });
             }
             scope.spawn(move || shadow(of_shadow));
@@ -425,9 +476,9 @@ fn check_with_shadow(case: Case, shadow: impl FnOnce(Mesh) + Send + 'static) {
 
 #[test]
 fn a_shadow_that_dies_costs_the_members_nothing() {
-    for length in [10, 3_000_000] {
-        let mut case = Case::new(4, 3, length);
-        case.shadows = 1;
+    for (length, cuts) in [(10, vec![]), (3_000_000, vec![]), (10, vec![2, 4]), (3_000_000, vec![2, 4])] {
+        let mut case = Case::new(8, 3 + 2 * cuts.len() as u32, length);
+        (case.shadows, case.cuts) = (1, cuts);
         check_with_shadow(case, |mesh| {
             std::thread::sleep(Duration::from_millis(20));
             drop(mesh);
@@ -502,6 +553,32 @@ fn frames_that_are_not_due_are_refused() {
     }
     let result = frame(FrameKind::Result, 40, 0, stamp(0));
     assert_eq!(answer_to(Case::new(2, 2, 10), after_control(result)), "frame Result 0 out of turn");
+}
+
+#[test]
+fn control_bytes_of_a_group_are_those_of_its_members() {
+    let mut case = Case::new(2, 2, 10);
+    // Each is a group, with the other in its column.
+    case.cuts = vec![1];
+    let answer = |payload: &[u8]| {
+        let header = frame(FrameKind::Control, payload.len() as u32, 0, stamp(0));
+        answer_to(case.clone(), [&header[..], payload].concat())
+    };
+    let wrong = "a frame that is not the control bytes of 1 members";
+    for payload in [&[][..], &[1, 0, 0], &[1, 0, 0, 0], &[0, 0, 0, 0, 0], &[255; 4], &[0, 0, 1, 0, 7]] {
+        assert_eq!(answer(payload), wrong, "{payload:?}");
+    }
+    let long = frame(FrameKind::Control, u32::MAX, 0, stamp(0)).to_vec();
+    assert_eq!(answer_to(case.clone(), long), format!("frame of {} bytes where 65540 are due", u32::MAX));
+}
+
+#[test]
+fn many_members_in_threads() {
+    for length in [0, 100, 60_000] {
+        let mut case = Case::new(70, 64, length);
+        (case.cuts, case.shadows) = ((1..8).map(|group| 8 * group).collect(), 2);
+        check(&case);
+    }
 }
 
 #[test]

@@ -4,9 +4,10 @@ use std::ops::Range;
 
 use super::Exchange;
 use crate::collective::headers;
-use crate::collective::peer::{Done, Peer, place};
+use crate::collective::peer::{Peer, place};
 use crate::collective::plan::{CollectivePlan, Mode};
 use crate::collective::route::{Headers, Route};
+use crate::collective::step::Done;
 
 /// Sums of a group that may wait to cross, for each of the groups: while one crosses, the next is added up.
 const KEPT_PER_GROUP: usize = 2;
@@ -210,6 +211,16 @@ impl Exchange<'_, '_> {
             Some(Some(peer)) => count(&self.peers[*peer]) > index,
             _ => self.step.done.across > index,
         }
+    }
+
+    /// Those for whom this worker waits. A peer in the same exchange may itself wait for others, so where there are
+    /// groups only those count whose data come first: what a member has without others, then the earliest pieces.
+    pub(super) fn awaited(&self) -> impl Iterator<Item = u64> {
+        let plan = self.step.plan;
+        let due = |peer: &&Peer| peer.rank.is_some() && !(peer.has_received(plan) && peer.has_sent(plan));
+        let place = |peer: &Peer| if plan.groups.is_one() { 0 } else { peer.first_missing(plan) };
+        let first = self.peers.iter().filter(due).map(place).min();
+        self.peers.iter().filter(due).filter(move |peer| Some(place(peer)) == first).map(|peer| peer.worker)
     }
 
     /// Counts the pieces of the own column whose result is here.
