@@ -23,11 +23,11 @@ pub const CONTROL_BYTES_MAX: usize = 64 * 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FrameKind {
-    /// A member's control bytes; the first frame of its step.
+    /// Control bytes of a member, of its group, or of all members; the first frame of its step is one.
     Control = 1,
-    /// The sender's partial sums of one piece of the receiver's segment.
+    /// Partial sums of one piece that the receiver adds up: the sender's, or those of its group.
     Contribution = 2,
-    /// One piece of the sender's segment of the final sum.
+    /// One piece of the final sum.
     Result = 3,
 }
 
@@ -96,6 +96,12 @@ pub enum ProtocolError {
         expected: u64,
         /// Bytes the frame claims.
         found: u64,
+    },
+    /// A control frame is not the control bytes of those members whose it should be.
+    #[error("a frame that is not the control bytes of {members} members")]
+    ControlBytes {
+        /// How many.
+        members: usize,
     },
     /// A frame out of turn: of the wrong kind, or not the next index.
     #[error("frame {kind:?} {index} out of turn")]

@@ -27,6 +27,7 @@ use std::ops::Range;
 
 use bellwether_core::record::Boot;
 
+use crate::collective::groups::Groups;
 use crate::noise::Noise;
 use crate::slices::Slice;
 use crate::workload::{Layout, Workload};
@@ -111,29 +112,41 @@ impl Membership {
         self.rank(worker).is_some() || self.shadows(worker)
     }
 
-    /// Those whom `worker` must be connected to: active members to everyone, shadows to the active.
+    /// Those whom `worker` must be connected to: of the active members those with whom it exchanges, and the shadows that
+    /// it serves; for a shadow those who serve it.
     pub fn peers(&self, worker: WorkerId) -> Vec<(WorkerId, &str)> {
-        let active = self.active.iter().map(|m| (m.worker, m.address.as_str()));
-        let shadows = self.shadows.iter().map(|m| (m.worker, m.address.as_str()));
-        let others: Vec<_> = if self.rank(worker).is_some() {
-            active.chain(shadows).collect()
-        } else if self.shadows(worker) {
-            active.collect()
+        let groups = self.groups();
+        let active = self.active.iter().enumerate();
+        let shadows = self.shadows.iter().enumerate();
+        if let Some(rank) = self.rank(worker) {
+            let active = active.filter(|(other, _)| groups.linked(rank, *other));
+            let shadows = shadows.filter(|(shadow, _)| groups.serves(rank, *shadow));
+            let active = active.map(|(_, m)| (m.worker, m.address.as_str()));
+            active.chain(shadows.map(|(_, m)| (m.worker, m.address.as_str()))).collect()
+        } else if let Some(shadow) = self.shadows.iter().position(|m| m.worker == worker) {
+            let serving = active.filter(|(rank, _)| groups.serves(*rank, shadow));
+            serving.map(|(_, m)| (m.worker, m.address.as_str())).collect()
         } else {
             Vec::new()
-        };
-        others.into_iter().filter(|(peer, _)| *peer != worker).collect()
+        }
     }
 
     /// The peers to whom a *planned* change makes a new connection; the others stay connected from the membership
-    /// before. A shadow's connections are always new, so that its state stream starts from the beginning.
+    /// before. A shadow's connections are always new, so that its state stream starts from the beginning. Where members
+    /// exchange in groups all are new: it is not known yet which membership comes before, and groups shift.
     pub fn new_peers(&self, worker: WorkerId) -> Vec<(WorkerId, &str)> {
         let promoted = |id: WorkerId| self.promoted.contains(&id);
         let mut peers = self.peers(worker);
-        if !self.shadows(worker) {
+        if !self.shadows(worker) && self.groups().is_one() {
             peers.retain(|(peer, _)| self.shadows(*peer) || (promoted(worker) && promoted(*peer)));
         }
         peers
+    }
+
+    /// How the active members exchange.
+    fn groups(&self) -> Groups {
+        let nodes: Vec<Range<u32>> = self.active.iter().map(|m| m.nodes.clone()).collect();
+        Groups::choose(nodes.last().map_or(0, |last| last.end), &nodes)
     }
 
     /// Whether the same workers take part in the same roles. What was decided meanwhile they hear without another

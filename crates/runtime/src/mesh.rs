@@ -68,6 +68,11 @@ impl Mesh {
         }
     }
 
+    /// How long a peer may let everything wait: many times the longest step.
+    pub(crate) fn patience(&self) -> Duration {
+        self.patience
+    }
+
     /// Takes the connection to `worker` out; dropping the stream closes it.
     ///
     /// The stream is nonblocking, and bytes the collective read ahead are gone.

@@ -387,7 +387,8 @@ impl Worker {
     }
 
     fn catch_up(&mut self, source: u64, behind: &[u64], steps: Range<u64>) {
-        match self.engine.catch_up(steps.clone(), source, behind) {
+        let connected = self.connect_behind(source, behind);
+        match connected.and_then(|()| self.engine.catch_up(steps.clone(), source, behind)) {
             Ok(applied) => {
                 if let Some(applied) = applied {
                     self.reporter.step(record(&steps, &applied));

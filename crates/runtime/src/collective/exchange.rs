@@ -1,19 +1,25 @@
 //! Runs one collective: a loop over nonblocking connections, in the calling thread.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bellwether_core::record::Traffic;
 
 use super::CollectiveError;
-use super::peer::{Fault, Peer, Step, place_range, received_length};
+use super::peer::{Fault, Peer, received_length};
 use super::plan::CollectivePlan;
+use super::reduce::Reduction;
+use super::route::Route;
+use super::step::{Done, Step, Values};
 use super::waiting::{look, wait};
 use super::wake::WakeReceiver;
 use crate::frame::{CONTROL_BYTES_MAX, Stamp};
 use crate::mesh::{Link, Mesh};
 use crate::progress::Progress;
+use sums::Inputs;
+pub(super) use sums::Kept;
+
+mod sums;
 
 /// Rounds over all peers between two looks at the waker while data keep flowing.
 const ROUNDS_PER_LOOK: u32 = 64;
@@ -37,12 +43,13 @@ pub struct Outcome {
 pub struct Collective {
     plan: CollectivePlan,
     peers: Vec<Peer>,
-    /// Contributions received, by rank; empty for this worker's own rank.
+    /// Contributions received from each peer.
     received: Vec<Vec<f32>>,
-    /// Blocks of the reduction.
+    /// The group's sums on their way to others.
+    kept: Kept,
+    /// Blocks of the reductions.
     blocks: Vec<f32>,
-    /// For each input of the reduction: the rank that holds it, and which of its partial sums it is.
-    inputs: Vec<(usize, usize)>,
+    inputs: Inputs,
 }
 
 impl Collective {
@@ -51,25 +58,14 @@ impl Collective {
     /// In bulk mode that is a few pieces of each peer's partial sums, whatever the vector's length; in
     /// small mode the small vectors of all members.
     pub fn new(plan: CollectivePlan) -> Collective {
-        let workers = plan.members.len();
-        // Start with the next rank, so that not all members begin with the same peer.
-        let first = plan.rank.map_or(0, |rank| rank + 1);
-        let ranks = (0..workers).map(|offset| (first + offset) % workers);
-        let mut peers: Vec<Peer> = ranks
-            .filter(|rank| Some(*rank) != plan.rank)
-            .map(|rank| Peer::new(plan.members[rank].worker, Some(rank)))
-            .collect();
-        if plan.rank.is_some() {
-            peers.extend(plan.shadows.iter().map(|worker| Peer::new(*worker, None)));
-        }
-        let received = |rank| match plan.rank == Some(rank) {
-            true => Vec::new(),
-            false => vec![0.0; received_length(&plan, rank)],
-        };
-        let received = (0..workers).map(received).collect();
-        let inputs = (0..workers).flat_map(|rank| (0..plan.partials[rank]).map(move |i| (rank, i))).collect();
-        let blocks = vec![0.0; plan.reduction.scratch_length()];
-        Collective { peers, received, blocks, inputs, plan }
+        let peer = |(route, peer): (usize, &Route)| Peer::new(peer.worker, peer.rank, route);
+        let peers = plan.routes.iter().enumerate().map(peer).collect();
+        let received = |route: &Route| vec![0.0; received_length(&plan, &route.from)];
+        let received = plan.routes.iter().map(received).collect();
+        let kept = Kept::of(&plan);
+        let reductions = plan.within.iter().chain([&plan.across]);
+        let blocks = vec![0.0; reductions.map(Reduction::scratch_length).max().unwrap_or(0)];
+        Collective { peers, received, kept, blocks, inputs: Inputs::of(&plan), plan }
     }
 
     /// The plan it runs.
@@ -106,7 +102,7 @@ impl Collective {
         out: &mut [f32],
         wake: &WakeReceiver,
     ) -> Result<Outcome, CollectiveError> {
-        let rank = self.plan.rank.expect("a shadow receives");
+        let rank = self.plan.rank().expect("a shadow receives");
         assert!(header.len() <= CONTROL_BYTES_MAX, "control bytes have a limit");
         if self.plan.length > 0 {
             assert_eq!(partials.len(), self.plan.partials[rank], "one partial sum per maximal node");
@@ -132,7 +128,7 @@ impl Collective {
         out: &mut [f32],
         wake: &WakeReceiver,
     ) -> Result<Outcome, CollectiveError> {
-        assert!(self.plan.rank.is_none(), "a member contributes");
+        assert!(self.plan.rank().is_none(), "a member contributes");
         self.exchange(mesh, stamp, &[], &[], out, wake)
     }
 
@@ -149,11 +145,12 @@ impl Collective {
         for peer in &mut self.peers {
             peer.reset();
         }
-        let Collective { plan, peers, received, blocks, inputs } = self;
-        let step = Step { plan, stamp, control, partials, reduced: 0, began: Instant::now() };
+        let Collective { plan, peers, received, kept, blocks, inputs } = self;
+        let (done, began) = (Done::default(), Instant::now());
+        let step = Step { plan, stamp, control, partials, done, of_group: None, of_all: None, began };
         let progress = mesh.progress.clone();
         let links = connect(peers, mesh, plan.buffer_bytes())?;
-        let mut exchange = Exchange { step, peers, links, received, blocks, inputs, out, progress };
+        let mut exchange = Exchange { step, peers, links, received, kept, blocks, inputs, out, progress };
         exchange.run(wake)?;
         Ok(self.outcome(control))
     }
@@ -162,12 +159,12 @@ impl Collective {
         let mut headers = vec![Vec::new(); self.plan.members.len()];
         let mut dead_shadows = Vec::new();
         let traffic = self.peers.iter().filter(|peer| peer.alive).map(|peer| peer.traffic).collect();
-        if let Some(rank) = self.plan.rank {
+        if let Some(rank) = self.plan.rank() {
             headers[rank] = control.to_vec();
         }
         for peer in &mut self.peers {
             match peer.rank {
-                Some(rank) => headers[rank] = std::mem::take(&mut peer.control),
+                Some(rank) => peer.give_controls(&self.plan, rank, &mut headers),
                 None if !peer.alive => dead_shadows.push(peer.worker),
                 None => {}
             }
@@ -214,8 +211,9 @@ struct Exchange<'a, 'm> {
     peers: &'a mut [Peer],
     links: Vec<Option<&'m mut Link>>,
     received: &'a mut [Vec<f32>],
+    kept: &'a mut Kept,
     blocks: &'a mut [f32],
-    inputs: &'a [(usize, usize)],
+    inputs: &'a Inputs,
     out: &'a mut [f32],
     progress: Option<Arc<Progress>>,
 }
@@ -229,7 +227,10 @@ impl Exchange<'_, '_> {
         loop {
             let mut progressed = self.send()?;
             progressed |= self.receive()?;
-            progressed |= self.reduce();
+            self.gather_controls();
+            progressed |= self.reduce_within();
+            progressed |= self.reduce_across();
+            self.count_results();
             if self.members_are_served() {
                 if self.shadows_are_served() {
                     return Ok(());
@@ -263,7 +264,8 @@ impl Exchange<'_, '_> {
         for (peer, link) in self.peers.iter_mut().zip(&mut self.links) {
             let Some(link) = link else { continue };
             if peer.writable && peer.wants_to_send(&self.step) {
-                match peer.send(link, &self.step, self.out) {
+                let values = Values { out: self.out, kept: self.kept };
+                match peer.send(link, &self.step, values) {
                     Ok(sent) => progressed |= sent,
                     Err(fault) => progressed |= give_up(peer, &fault)?,
                 }
@@ -274,9 +276,10 @@ impl Exchange<'_, '_> {
 
     fn receive(&mut self) -> Result<bool, CollectiveError> {
         let mut progressed = false;
-        for (peer, link) in self.peers.iter_mut().zip(&mut self.links) {
-            let (Some(link), Some(rank)) = (link, peer.rank) else { continue };
-            match peer.receive(link, &self.step, &mut self.received[rank], self.out) {
+        let links = self.links.iter_mut().zip(self.received.iter_mut());
+        for (peer, (link, received)) in self.peers.iter_mut().zip(links) {
+            let (Some(link), Some(_)) = (link, peer.rank) else { continue };
+            match peer.receive(link, &self.step, received, self.out) {
                 Ok(received) => progressed |= received,
                 Err(fault) => progressed |= give_up(peer, &fault)?,
             }
@@ -284,37 +287,11 @@ impl Exchange<'_, '_> {
         Ok(progressed)
     }
 
-    /// Reduces the next piece if it has come from every member.
-    fn reduce(&mut self) -> bool {
-        let plan = self.step.plan;
-        let index = self.step.reduced;
-        let Some(segment) = plan.reduced_rank() else { return false };
-        let missing = |peer: &Peer| peer.rank.is_some() && peer.contributions_received <= index;
-        if index == plan.pieces_to_reduce() || self.peers.iter().any(missing) {
-            return false;
-        }
-        let piece = plan.piece_range(segment, index);
-        let (received, partials, inputs) = (&*self.received, self.step.partials, self.inputs);
-        let input = |input: usize, range: Range<usize>| {
-            let (rank, partial) = inputs[input];
-            if plan.rank == Some(rank) {
-                return &partials[partial][piece.start + range.start..piece.start + range.end];
-            }
-            let received = &received[rank];
-            let start = place_range(plan, rank, index, received.len()).start + partial * piece.len();
-            &received[start + range.start..start + range.end]
-        };
-        plan.reduction.run(input, self.blocks, &mut self.out[piece.clone()]);
-        self.step.reduced += 1;
-        true
-    }
-
     /// Whether the result is here and every member has what it needs of this worker.
     fn members_are_served(&self) -> bool {
         let plan = self.step.plan;
         let served = |peer: &Peer| peer.has_received(plan) && peer.has_sent(plan);
-        self.step.reduced == plan.pieces_to_reduce()
-            && self.peers.iter().filter(|peer| peer.rank.is_some()).all(served)
+        self.step.done == plan.all_done() && self.peers.iter().filter(|peer| peer.rank.is_some()).all(served)
     }
 
     fn shadows_are_served(&self) -> bool {
@@ -336,3 +313,6 @@ fn give_up(peer: &mut Peer, fault: &Fault) -> Result<bool, CollectiveError> {
     peer.alive = false;
     Ok(true)
 }
+
+#[cfg(test)]
+mod simulated;

@@ -2,13 +2,16 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
-use std::time::Instant;
+use std::ops::Range;
 
 use bellwether_core::record::Traffic;
 use thiserror::Error;
 
+use super::headers;
 use super::plan::{CollectivePlan, LOOKAHEAD};
-use crate::frame::{CONTROL_BYTES_MAX, FRAME_HEADER_BYTES, FrameHeader, FrameKind, ProtocolError, Stamp};
+use super::route::{Route, Sequence, Way};
+use super::step::{Step, Values};
+use crate::frame::{CONTROL_BYTES_MAX, FRAME_HEADER_BYTES, FrameHeader, FrameKind, ProtocolError};
 use crate::mesh::{Link, Moved};
 
 /// Frames gathered into one write.
@@ -29,17 +32,6 @@ pub(super) enum Fault {
     Broken(#[from] io::Error),
     #[error("{0}")]
     Protocol(#[from] ProtocolError),
-}
-
-/// What does not change while one collective runs, and how far it is.
-pub(super) struct Step<'a> {
-    pub(super) plan: &'a CollectivePlan,
-    pub(super) stamp: Stamp,
-    pub(super) control: &'a [u8],
-    pub(super) partials: &'a [&'a [f32]],
-    /// Pieces reduced so far.
-    pub(super) reduced: usize,
-    pub(super) began: Instant,
 }
 
 #[derive(Debug)]
@@ -64,6 +56,8 @@ pub(super) struct Peer {
     pub(super) worker: u64,
     /// Its rank; none for a shadow.
     pub(super) rank: Option<usize>,
+    /// Its place among the routes of the plan.
+    route: usize,
     /// False once a shadow has been given up.
     pub(super) alive: bool,
     /// Whether a write may succeed, as far as is known.
@@ -71,33 +65,37 @@ pub(super) struct Peer {
     /// Whether a read may succeed, as far as is known.
     pub(super) readable: bool,
     queue: VecDeque<Outgoing>,
-    control_queued: bool,
+    controls_queued: usize,
     contributions_queued: usize,
+    /// Contributions that were handed to the system.
+    pub(super) contributions_sent: usize,
     results_queued: usize,
     incoming: Incoming,
-    /// Its control bytes; complete once `control_received`.
-    pub(super) control: Vec<u8>,
-    control_received: bool,
+    /// Its control frames so far; the last may be incomplete.
+    controls: Vec<Vec<u8>>,
+    controls_received: usize,
     pub(super) contributions_received: usize,
-    results_received: usize,
+    pub(super) results_received: usize,
     pub(super) traffic: Traffic,
 }
 
 impl Peer {
-    pub(super) fn new(worker: u64, rank: Option<usize>) -> Peer {
+    pub(super) fn new(worker: u64, rank: Option<usize>, route: usize) -> Peer {
         Peer {
             worker,
             rank,
+            route,
             alive: true,
             writable: true,
             readable: true,
             queue: VecDeque::with_capacity(FRAMES_PER_WRITE),
-            control_queued: false,
+            controls_queued: 0,
             contributions_queued: 0,
+            contributions_sent: 0,
             results_queued: 0,
             incoming: Incoming::Header,
-            control: Vec::new(),
-            control_received: false,
+            controls: Vec::new(),
+            controls_received: 0,
             contributions_received: 0,
             results_received: 0,
             traffic: Traffic { peer: worker, ..Traffic::default() },
@@ -108,44 +106,67 @@ impl Peer {
     pub(super) fn reset(&mut self) {
         let mut queue = std::mem::take(&mut self.queue);
         queue.clear();
-        *self = Peer { queue, ..Peer::new(self.worker, self.rank) };
+        *self = Peer { queue, ..Peer::new(self.worker, self.rank, self.route) };
     }
 
-    fn contributions_to_send(&self, plan: &CollectivePlan) -> usize {
-        plan.contribution_segment(self.rank).map_or(0, |segment| plan.pieces(segment))
+    fn route<'p>(&self, plan: &'p CollectivePlan) -> &'p Route {
+        &plan.routes[self.route]
     }
 
-    fn results_to_send(plan: &CollectivePlan) -> usize {
-        plan.rank.map_or(0, |rank| plan.results_of(rank))
+    /// Gives its control frames' bytes away: those of a member with this rank, and what it handed on.
+    pub(super) fn give_controls(&mut self, plan: &CollectivePlan, rank: usize, headers: &mut [Vec<u8>]) {
+        let of = self.route(plan).from.controls;
+        for (of, control) in of.iter().zip(std::mem::take(&mut self.controls)) {
+            match headers::ranks(plan, rank, *of) {
+                Some(ranks) => headers::spread(ranks, &control, headers),
+                None => headers[rank] = control,
+            }
+        }
+    }
+
+    /// What a control frame from it holds, once that is here as a whole.
+    pub(super) fn control(&self, index: usize) -> Option<&[u8]> {
+        (index < self.controls_received).then(|| self.controls[index].as_slice())
     }
 
     /// Whether everything for this peer has been handed to the system.
     pub(super) fn has_sent(&self, plan: &CollectivePlan) -> bool {
-        plan.rank.is_none()
-            || (self.control_queued
-                && self.queue.is_empty()
-                && self.contributions_queued == self.contributions_to_send(plan)
-                && self.results_queued == Self::results_to_send(plan))
+        let to = &self.route(plan).to;
+        self.queue.is_empty()
+            && self.controls_queued == to.controls.len()
+            && self.contributions_queued == to.contributions.count
+            && self.results_queued == to.results.count
     }
 
     /// Whether everything due from this peer is here.
     pub(super) fn has_received(&self, plan: &CollectivePlan) -> bool {
-        self.rank.is_none_or(|rank| {
-            self.control_received
-                && self.contributions_received == plan.pieces_to_reduce()
-                && self.results_received == plan.results_of(rank)
-        })
+        let from = &self.route(plan).from;
+        self.controls_received == from.controls.len()
+            && self.contributions_received == from.contributions.count
+            && self.results_received == from.results.count
+    }
+
+    /// How far the step is without what is missing from this peer: 0 where the peer has that by itself, else by the first
+    /// piece.
+    pub(super) fn first_missing(&self, plan: &CollectivePlan) -> usize {
+        let from = &self.route(plan).from;
+        let missing = |sequence: &Sequence, received: usize| {
+            (received < sequence.count).then(|| 1 + sequence.piece(received))
+        };
+        let contribution = missing(&from.contributions, self.contributions_received);
+        if !from.crosses && (self.controls_received == 0 || contribution.is_some()) {
+            return 0;
+        }
+        if self.controls_received < from.controls.len() {
+            return 1;
+        }
+        let result = missing(&from.results, self.results_received);
+        contribution.into_iter().chain(result).min().unwrap_or(usize::MAX)
     }
 
     /// Whether something could be sent now if the connection took it.
     pub(super) fn wants_to_send(&self, step: &Step<'_>) -> bool {
-        let plan = step.plan;
-        plan.rank.is_some()
-            && self.alive
-            && (!self.queue.is_empty()
-                || !self.control_queued
-                || self.contributions_queued < self.contributions_to_send(plan)
-                || self.results_queued < Self::results_to_send(plan).min(step.reduced))
+        self.alive && (!self.queue.is_empty() || self.next(step).is_some())
     }
 
     /// Whether something due could be taken now if it came.
@@ -155,37 +176,25 @@ impl Peer {
 
     /// Whether the frame being received must wait for a free place.
     fn is_ahead(&self, step: &Step<'_>) -> bool {
+        let crosses = self.route(step.plan).from.crosses;
+        let added = if crosses { step.done.across } else { step.done.within };
         matches!(self.incoming, Incoming::Payload { kind: FrameKind::Contribution, index, .. }
-            if index >= step.reduced + LOOKAHEAD)
+            if index >= added + LOOKAHEAD)
     }
 
     /// Writes once, if there is anything to write. Says whether bytes went out.
-    pub(super) fn send(&mut self, link: &mut Link, step: &Step<'_>, out: &[f32]) -> Result<bool, Fault> {
+    pub(super) fn send(
+        &mut self,
+        link: &mut Link,
+        step: &Step<'_>,
+        values: Values<'_>,
+    ) -> Result<bool, Fault> {
         self.refill(step);
         if self.queue.is_empty() || !self.writable {
             return Ok(false);
         }
         let mut slices = [IoSlice::new(&[]); SLICES_PER_WRITE];
-        let mut gather = Gather { slices: &mut slices, count: 0, bytes: 0 };
-        for frame in &self.queue {
-            let mut skip = frame.sent;
-            gather.push(&frame.header, &mut skip);
-            match frame.kind {
-                FrameKind::Control => gather.push(step.control, &mut skip),
-                FrameKind::Contribution => {
-                    let segment = step.plan.contribution_segment(self.rank).unwrap_or(0);
-                    let range = step.plan.piece_range(segment, frame.index);
-                    for partial in step.partials {
-                        gather.push(bytemuck::cast_slice(&partial[range.clone()]), &mut skip);
-                    }
-                }
-                FrameKind::Result => {
-                    let range = step.plan.piece_range(step.plan.rank.unwrap_or(0), frame.index);
-                    gather.push(bytemuck::cast_slice(&out[range]), &mut skip);
-                }
-            }
-        }
-        let (count, asked) = (gather.count, gather.bytes);
+        let (count, asked) = self.gather(step, values, &mut slices);
         match link.write(&slices[..count])? {
             Moved::Bytes(sent) => {
                 // A short write has filled the socket's buffer.
@@ -203,26 +212,84 @@ impl Peer {
         }
     }
 
-    /// Puts the next frames in the queue: results first, as they are still in cache.
+    /// What is to be written next: the number of slices, and of bytes in them.
+    fn gather<'a>(
+        &'a self,
+        step: &'a Step<'_>,
+        values: Values<'a>,
+        slices: &mut [IoSlice<'a>; SLICES_PER_WRITE],
+    ) -> (usize, usize) {
+        let way = &self.route(step.plan).to;
+        let mut gather = Gather { slices, count: 0, bytes: 0 };
+        for frame in &self.queue {
+            let mut skip = frame.sent;
+            gather.push(&frame.header, &mut skip);
+            match frame.kind {
+                FrameKind::Control => {
+                    let control = step.control_bytes(way, frame.index).unwrap_or_default();
+                    gather.push(control, &mut skip);
+                }
+                FrameKind::Contribution if way.crosses => {
+                    let range = step.plan.range(&way.contributions, frame.index);
+                    let sums = values.kept.piece(way.contributions.piece(frame.index), range.len());
+                    gather.push(bytemuck::cast_slice(sums), &mut skip);
+                }
+                FrameKind::Contribution => {
+                    let range = step.plan.range(&way.contributions, frame.index);
+                    for partial in step.partials {
+                        gather.push(bytemuck::cast_slice(&partial[range.clone()]), &mut skip);
+                    }
+                }
+                FrameKind::Result => {
+                    let range = step.plan.range(&way.results, frame.index);
+                    gather.push(bytemuck::cast_slice(&values.out[range]), &mut skip);
+                }
+            }
+        }
+        (gather.count, gather.bytes)
+    }
+
+    /// The next frame for the queue: results first, as they are still in cache.
+    fn next(&self, step: &Step<'_>) -> Option<(FrameKind, usize)> {
+        let way = &self.route(step.plan).to;
+        let done = &step.done;
+        if step.control_bytes(way, self.controls_queued).is_some() {
+            return Some((FrameKind::Control, self.controls_queued));
+        }
+        if self.controls_queued == 0 && !way.controls.is_empty() {
+            return None;
+        }
+        // Across groups the results are those of the pieces that this worker adds up, else those of its column.
+        let results = if way.crosses { done.across } else { done.results };
+        let contributions =
+            if way.crosses { way.contributions.among(done.within) } else { way.contributions.count };
+        if self.results_queued < results.min(way.results.count) {
+            Some((FrameKind::Result, self.results_queued))
+        } else if self.contributions_queued < contributions {
+            Some((FrameKind::Contribution, self.contributions_queued))
+        } else {
+            None
+        }
+    }
+
     fn refill(&mut self, step: &Step<'_>) {
         let plan = step.plan;
-        let Some(rank) = plan.rank else { return };
+        let way = self.route(plan).to;
         while self.queue.len() < FRAMES_PER_WRITE {
-            let (kind, index, payload_bytes) = if !self.control_queued {
-                self.control_queued = true;
-                (FrameKind::Control, 0, step.control.len())
-            } else if self.results_queued < Self::results_to_send(plan).min(step.reduced) {
-                let index = self.results_queued;
-                self.results_queued += 1;
-                (FrameKind::Result, index, 4 * plan.piece_range(rank, index).len())
-            } else if self.contributions_queued < self.contributions_to_send(plan) {
-                let index = self.contributions_queued;
-                self.contributions_queued += 1;
-                let segment = plan.contribution_segment(self.rank).unwrap_or(0);
-                let values = step.partials.len() * plan.piece_range(segment, index).len();
-                (FrameKind::Contribution, index, 4 * values)
-            } else {
-                return;
+            let Some((kind, index)) = self.next(step) else { return };
+            let payload_bytes = match kind {
+                FrameKind::Control => {
+                    self.controls_queued += 1;
+                    step.control_bytes(&way, index).map_or(0, <[u8]>::len)
+                }
+                FrameKind::Result => {
+                    self.results_queued += 1;
+                    4 * plan.range(&way.results, index).len()
+                }
+                FrameKind::Contribution => {
+                    self.contributions_queued += 1;
+                    4 * way.partials * plan.range(&way.contributions, index).len()
+                }
             };
             let header = FrameHeader {
                 kind,
@@ -242,6 +309,7 @@ impl Peer {
                 return;
             }
             sent -= left;
+            self.contributions_sent += usize::from(frame.kind == FrameKind::Contribution);
             self.queue.pop_front();
         }
     }
@@ -270,7 +338,7 @@ impl Peer {
                     }
                 }
                 Incoming::Payload { kind, index, length, filled } if filled == length => {
-                    self.finish(kind, index);
+                    self.finish(kind, index, step.plan)?;
                     self.traffic.received_bytes += (FRAME_HEADER_BYTES + length) as u64;
                     self.traffic.received_s = step.began.elapsed().as_secs_f64();
                     progressed = true;
@@ -282,17 +350,7 @@ impl Peer {
                     if link.stashed().is_empty() && !self.readable {
                         return Ok(progressed);
                     }
-                    let target = match kind {
-                        FrameKind::Control => &mut self.control[filled..],
-                        FrameKind::Contribution => {
-                            let place = place(step.plan, self.rank.unwrap_or(0), index, received);
-                            &mut bytemuck::cast_slice_mut::<f32, u8>(place)[filled..]
-                        }
-                        FrameKind::Result => {
-                            let range = step.plan.piece_range(self.rank.unwrap_or(0), index);
-                            &mut bytemuck::cast_slice_mut::<f32, u8>(&mut out[range])[filled..]
-                        }
-                    };
+                    let target = self.target((kind, index), (filled, length), step.plan, received, out);
                     let (moved, all) = link.read_into(target, FRAME_HEADER_BYTES)?;
                     self.readable &= all;
                     match moved {
@@ -308,6 +366,32 @@ impl Peer {
             }
         }
         Ok(progressed)
+    }
+
+    /// Where the payload of a frame goes that was begun, from its byte `filled` on.
+    fn target<'a>(
+        &'a mut self,
+        (kind, index): (FrameKind, usize),
+        (filled, length): (usize, usize),
+        plan: &CollectivePlan,
+        received: &'a mut [f32],
+        out: &'a mut [f32],
+    ) -> &'a mut [u8] {
+        let way = &self.route(plan).from;
+        let values = match kind {
+            FrameKind::Control => {
+                // Memory is given as bytes come, not for what the peer claims.
+                let control = &mut self.controls[index];
+                control.resize(length.min(filled + CONTROL_BYTES_MAX), 0);
+                return &mut control[filled..];
+            }
+            FrameKind::Contribution => {
+                let range = place(plan, way, index, received.len());
+                &mut received[range]
+            }
+            FrameKind::Result => &mut out[plan.range(&way.results, index)],
+        };
+        &mut bytemuck::cast_slice_mut(values)[filled..]
     }
 
     /// Reads ahead into the stash; says whether anything came.
@@ -331,40 +415,25 @@ impl Peer {
     /// Checks that a frame is due, before a byte of its payload is taken.
     fn begin(&mut self, header: &FrameHeader, step: &Step<'_>) -> Result<(), ProtocolError> {
         header.check(&step.stamp)?;
-        let plan = step.plan;
-        let rank = self.rank.unwrap_or(0);
+        let (plan, way) = (step.plan, &self.route(step.plan).from);
         let index = header.index as usize;
         let found = u64::from(header.length_bytes);
-        let out_of_turn = ProtocolError::OutOfTurn { kind: header.kind, index: header.index };
-        let expected = match header.kind {
-            FrameKind::Control => {
-                if self.control_received || index != 0 {
-                    return Err(out_of_turn);
-                }
-                let most = CONTROL_BYTES_MAX as u64;
-                if found > most {
-                    return Err(ProtocolError::Length { expected: most, found });
-                }
-                // Bounded by the protocol, not by what the peer claims.
-                self.control.clear();
-                self.control.resize(header.length_bytes as usize, 0);
-                found
-            }
-            FrameKind::Contribution => {
-                let (Some(segment), true) = (plan.reduced_rank(), self.control_received) else {
-                    return Err(out_of_turn);
-                };
-                if index != self.contributions_received || index >= plan.pieces(segment) {
-                    return Err(out_of_turn);
-                }
-                4 * (plan.partials[rank] * plan.piece_range(segment, index).len()) as u64
-            }
-            FrameKind::Result => {
-                if !self.control_received || index != self.results_received || index >= plan.results_of(rank)
-                {
-                    return Err(out_of_turn);
-                }
-                4 * plan.piece_range(rank, index).len() as u64
+        let (next, sequence, vectors) = match header.kind {
+            FrameKind::Control => (self.controls_received, None, 0),
+            FrameKind::Contribution => (self.contributions_received, Some(&way.contributions), way.partials),
+            FrameKind::Result => (self.results_received, Some(&way.results), 1),
+        };
+        let count = sequence.map_or(way.controls.len(), |sequence| sequence.count);
+        let early = sequence.is_some() && self.controls_received == 0 && !way.controls.is_empty();
+        if early || index != next || index >= count {
+            return Err(ProtocolError::OutOfTurn { kind: header.kind, index: header.index });
+        }
+        let expected = match sequence {
+            Some(sequence) => 4 * (vectors * plan.range(sequence, index).len()) as u64,
+            None => {
+                let most = headers::bytes_max(plan, self.rank.unwrap_or(0), way.controls[index]);
+                self.controls.push(Vec::new());
+                found.min(most)
             }
         };
         if found != expected {
@@ -375,44 +444,39 @@ impl Peer {
         Ok(())
     }
 
-    fn finish(&mut self, kind: FrameKind, index: usize) {
+    fn finish(&mut self, kind: FrameKind, index: usize, plan: &CollectivePlan) -> Result<(), ProtocolError> {
         match kind {
-            FrameKind::Control => self.control_received = true,
+            FrameKind::Control => {
+                let of = headers::ranks(plan, self.rank.unwrap_or(0), self.route(plan).from.controls[index]);
+                headers::check(of, &self.controls[index])?;
+                self.controls_received = index + 1;
+            }
             FrameKind::Contribution => self.contributions_received = index + 1,
             FrameKind::Result => self.results_received = index + 1,
         }
         self.incoming = Incoming::Header;
+        Ok(())
     }
 }
 
-/// Places for contributions that a plan needs per peer.
-pub(super) fn places(plan: &CollectivePlan) -> usize {
-    plan.pieces_to_reduce().min(LOOKAHEAD)
+/// Places for the contributions of one peer.
+fn places(sequence: &Sequence) -> usize {
+    sequence.count.min(LOOKAHEAD)
 }
 
-/// Values of scratch for the contributions of one rank.
-pub(super) fn received_length(plan: &CollectivePlan, rank: usize) -> usize {
-    let longest = plan.reduced_rank().map_or(0, |segment| plan.segments[segment].len().min(plan.piece));
-    places(plan) * plan.partials[rank] * longest
+/// Values of scratch for the contributions that come this way.
+pub(super) fn received_length(plan: &CollectivePlan, way: &Way) -> usize {
+    match places(&way.contributions) {
+        0 => 0,
+        places => places * way.partials * plan.longest(way.contributions.column),
+    }
 }
 
-/// Where a rank's contributions to piece `index` lie: its partial sums one after another.
-fn place<'a>(plan: &CollectivePlan, rank: usize, index: usize, received: &'a mut [f32]) -> &'a mut [f32] {
-    let range = place_range(plan, rank, index, received.len());
-    &mut received[range]
-}
-
-/// The range of [`place`] within scratch of `total` values.
-pub(super) fn place_range(
-    plan: &CollectivePlan,
-    rank: usize,
-    index: usize,
-    total: usize,
-) -> std::ops::Range<usize> {
-    let places = places(plan);
+/// Where the contributions to one piece lie within scratch of `total` values: the partial sums one after another.
+pub(super) fn place(plan: &CollectivePlan, way: &Way, index: usize, total: usize) -> Range<usize> {
+    let places = places(&way.contributions);
     let start = (index % places) * (total / places);
-    let values = plan.reduced_rank().map_or(0, |segment| plan.piece_range(segment, index).len());
-    start..start + plan.partials[rank] * values
+    start..start + way.partials * plan.range(&way.contributions, index).len()
 }
 
 /// Collects the slices of one write, leaving out what has been sent.
@@ -434,3 +498,6 @@ impl<'a> Gather<'_, 'a> {
         }
     }
 }
+
+#[cfg(test)]
+pub(super) mod in_memory;

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use super::groups::Groups;
 use super::reduce::Reduction;
+use super::route::{Route, Seat, Sequence};
 use crate::tree::maximal_nodes;
 
 /// Pieces that may be received from a peer beyond those already reduced.
@@ -19,7 +21,7 @@ const SMALL_BYTES_MAX: usize = 64 * 1024;
 /// workers one hop wins up to 64 KiB (25 against 29 us), with four up to 32 KiB (91 against 114 us).
 const SMALL_BYTES_TOTAL_MAX: usize = 96 * 1024;
 
-/// Bytes of one partial sum in one piece. From 64 to 256 KiB the rate is about the same; below, system
+/// Bytes of one partial sum in one piece, at most. From 64 to 256 KiB the rate is about the same; below, system
 /// calls show.
 const PIECE_BYTES: usize = 128 * 1024;
 
@@ -81,6 +83,9 @@ pub enum PlanError {
     /// This worker is neither a member nor a shadow.
     #[error("worker {0} is neither a member nor a shadow")]
     NotPresent(u64),
+    /// The groups do not begin at ascending ranks from 0 on.
+    #[error("groups of members that begin at ranks {0:?}")]
+    Groups(Vec<usize>),
     /// The vector is too long for the frames' 32-bit lengths and indices.
     #[error("a vector of {0} values is too long")]
     TooLong(usize),
@@ -89,29 +94,53 @@ pub enum PlanError {
 /// How the sums travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// Every member gets all partial sums.
+    /// Every owner of a group gets all partial sums.
     Small,
-    /// Every member owns a segment.
+    /// Every owner of a group adds up a segment.
     Bulk,
+}
+
+/// Sizes by which a plan is cut.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sizes {
+    /// Partial sums of up to this many bytes go to every peer.
+    pub(crate) small_bytes_max: usize,
+    /// Bytes of one partial sum in one piece, at most.
+    pub(crate) piece_bytes: usize,
+}
+
+impl Sizes {
+    /// As measured, for members with so many peers.
+    fn usual(peers: usize) -> Sizes {
+        let small_bytes_max = SMALL_BYTES_MAX.min(SMALL_BYTES_TOTAL_MAX / peers.max(1));
+        Sizes { small_bytes_max, piece_bytes: PIECE_BYTES }
+    }
 }
 
 /// Who sends what to whom in a collective over one vector length, as seen by one worker.
 #[derive(Debug)]
 pub struct CollectivePlan {
     pub(super) me: u64,
-    /// This worker's rank; none for a shadow.
-    pub(super) rank: Option<usize>,
+    seat: Seat,
     pub(super) members: Vec<Member>,
     pub(super) shadows: Vec<u64>,
+    pub(super) groups: Groups,
     pub(super) length: usize,
     /// Partial sums that each rank holds.
     pub(super) partials: Vec<usize>,
+    /// Maximal nodes of each group's range.
+    pub(super) group_nodes: Vec<usize>,
     pub(super) mode: Mode,
     /// Values per piece.
     pub(super) piece: usize,
-    /// Segment of each rank in bulk mode; in small mode the whole vector.
-    pub(super) segments: Vec<Range<usize>>,
-    pub(super) reduction: Reduction,
+    /// Segment of each owner of a group in bulk mode; in small mode the whole vector, once.
+    columns: Vec<Range<usize>>,
+    /// What it has to do with each of its peers.
+    pub(super) routes: Vec<Route>,
+    /// The additions from the members' partial sums to each of the group's.
+    pub(super) within: Vec<Reduction>,
+    /// The additions from the groups' sums to the result.
+    pub(super) across: Reduction,
     pub(super) shadow_patience: Duration,
 }
 
@@ -120,7 +149,7 @@ impl CollectivePlan {
     ///
     /// `members` are in rank order and hold `0..virtual_nodes` without gaps; `shadows` receive the
     /// result and contribute nothing. All workers must plan from the same arguments (but for `me`).
-    /// A `length` of 0 exchanges control bytes only.
+    /// A `length` of 0 exchanges control bytes only. Many members exchange in groups.
     ///
     /// # Errors
     ///
@@ -132,67 +161,99 @@ impl CollectivePlan {
         me: u64,
         length: usize,
     ) -> Result<CollectivePlan, PlanError> {
-        let peers = (members.len() + shadows.len()).saturating_sub(1).max(1);
-        let small = SMALL_BYTES_MAX.min(SMALL_BYTES_TOTAL_MAX / peers);
-        Self::with_sizes(virtual_nodes, members, shadows, me, length, small, PIECE_BYTES)
+        check_members(virtual_nodes, &members)?;
+        let nodes: Vec<Range<u32>> = members.iter().map(|member| member.nodes.clone()).collect();
+        let groups = Groups::choose(virtual_nodes, &nodes);
+        let sizes = Sizes::usual(groups.peers_max(shadows.len()));
+        Self::with_groups(virtual_nodes, members, shadows, me, length, (groups, sizes))
     }
 
-    /// As [`new`](CollectivePlan::new) with other sizes, for tests and measurements.
-    pub(crate) fn with_sizes(
+    /// As [`new`](CollectivePlan::new), in groups that begin at the ranks `bounds`, of which the first is 0. Connections
+    /// are needed as these groups have them.
+    ///
+    /// # Errors
+    ///
+    /// See [`PlanError`].
+    pub fn in_groups(
         virtual_nodes: u32,
         members: Vec<Member>,
         shadows: Vec<u64>,
         me: u64,
         length: usize,
-        small_bytes_max: usize,
-        piece_bytes: usize,
+        bounds: &[usize],
+    ) -> Result<CollectivePlan, PlanError> {
+        let all = bounds.iter().copied().chain([members.len()]).collect();
+        let groups = Groups::new(all).ok_or_else(|| PlanError::Groups(bounds.to_vec()))?;
+        let sizes = Sizes::usual(groups.peers_max(shadows.len()));
+        Self::with_groups(virtual_nodes, members, shadows, me, length, (groups, sizes))
+    }
+
+    /// As [`new`](CollectivePlan::new) with groups and sizes of the caller's choice.
+    pub(crate) fn with_groups(
+        virtual_nodes: u32,
+        members: Vec<Member>,
+        shadows: Vec<u64>,
+        me: u64,
+        length: usize,
+        (groups, sizes): (Groups, Sizes),
     ) -> Result<CollectivePlan, PlanError> {
         check_members(virtual_nodes, &members)?;
-        let mut seen = BTreeSet::new();
-        let everyone = members.iter().map(|member| member.worker).chain(shadows.iter().copied());
-        for worker in everyone {
-            if !seen.insert(worker) {
-                return Err(PlanError::Twice(worker));
-            }
+        let seat = seat(&members, &shadows, me)?;
+        if groups.members() != members.len() {
+            return Err(PlanError::Groups(
+                (0..groups.count()).map(|group| groups.ranks(group).start).collect(),
+            ));
         }
-        if !seen.contains(&me) {
-            return Err(PlanError::NotPresent(me));
-        }
-        let mut nodes = Vec::new();
-        let mut partials = Vec::new();
-        for member in &members {
-            let of_member = maximal_nodes(virtual_nodes, member.nodes.clone());
-            partials.push(of_member.len());
-            nodes.extend(of_member);
-        }
-        let most_partials = partials.iter().copied().max().unwrap_or(0);
+        let nodes: Vec<Vec<Range<u32>>> =
+            members.iter().map(|member| maximal_nodes(virtual_nodes, member.nodes.clone())).collect();
+        let partials: Vec<usize> = nodes.iter().map(Vec::len).collect();
+        let of_groups: Vec<Vec<Range<u32>>> = (0..groups.count())
+            .map(|group| {
+                let ranks = groups.ranks(group);
+                maximal_nodes(
+                    virtual_nodes,
+                    members[ranks.start].nodes.start..members[ranks.end - 1].nodes.end,
+                )
+            })
+            .collect();
+        let group_nodes: Vec<usize> = of_groups.iter().map(Vec::len).collect();
+        let most_partials = partials.iter().chain(&group_nodes).copied().max().unwrap_or(0);
         let values = length.checked_mul(most_partials).filter(|values| *values <= usize::MAX / 8);
         let bytes = 4 * values.ok_or(PlanError::TooLong(length))?;
-        let mode = if bytes <= small_bytes_max { Mode::Small } else { Mode::Bulk };
-        let workers = members.len();
-        let (piece, segments) = match mode {
-            Mode::Small => (length.max(1), vec![0..length; workers]),
+        let mode = if bytes <= sizes.small_bytes_max { Mode::Small } else { Mode::Bulk };
+        let (piece, columns) = match mode {
+            Mode::Small => (length.max(1), vec![0..length]),
             Mode::Bulk => {
-                let piece = (piece_bytes / 4).next_multiple_of(SEGMENT_ALIGNMENT);
-                (piece, segments(length, workers))
+                (bulk_piece(length, &groups, sizes.piece_bytes), segments(length, groups.columns()))
             }
         };
         if length / piece > u32::MAX as usize || piece.saturating_mul(4 * most_partials) > u32::MAX as usize {
             return Err(PlanError::TooLong(length));
         }
-        Ok(CollectivePlan {
+        let group = match seat {
+            Seat::Member(rank) => groups.place(rank).0,
+            Seat::Shadow(_) => 0,
+        };
+        let within = nodes[groups.ranks(group)].concat();
+        let mut plan = CollectivePlan {
             me,
-            rank: members.iter().position(|member| member.worker == me),
-            reduction: Reduction::new(virtual_nodes, &nodes),
+            seat,
             members,
             shadows,
+            groups,
             length,
             partials,
             mode,
             piece,
-            segments,
+            columns,
+            routes: Vec::new(),
+            within: Reduction::each(&of_groups[group], &within),
+            across: Reduction::new(0..virtual_nodes, &of_groups.concat()),
+            group_nodes,
             shadow_patience: SHADOW_PATIENCE,
-        })
+        };
+        plan.routes = plan.routes_of(seat);
+        Ok(plan)
     }
 
     /// Id of this worker.
@@ -202,7 +263,10 @@ impl CollectivePlan {
 
     /// Rank of this worker; none for a shadow.
     pub fn rank(&self) -> Option<usize> {
-        self.rank
+        match self.seat {
+            Seat::Member(rank) => Some(rank),
+            Seat::Shadow(_) => None,
+        }
     }
 
     /// Number of values of the vector.
@@ -222,51 +286,94 @@ impl CollectivePlan {
 
     /// Size to ask for the buffers of connections within one host; none to leave them to the system.
     pub(super) fn buffer_bytes(&self) -> Option<usize> {
-        let peers = (self.members.len() + self.shadows.len()).saturating_sub(1);
+        let peers = self.routes.len();
         (peers > 1 && self.is_large()).then(|| (IN_FLIGHT_BYTES / peers).max(IN_FLIGHT_BYTES_MIN))
     }
 
-    /// Number of pieces of a rank's segment (in small mode, of the vector).
-    pub(super) fn pieces(&self, rank: usize) -> usize {
-        self.segments[rank].len().div_ceil(self.piece)
+    /// Ids of the workers that it exchanges with.
+    pub fn peers(&self) -> impl Iterator<Item = u64> + '_ {
+        self.routes.iter().map(|route| route.worker)
     }
 
-    /// Where piece `index` of a rank's segment lies in the vector.
-    pub(super) fn piece_range(&self, rank: usize, index: usize) -> Range<usize> {
-        let segment = &self.segments[rank];
-        let start = segment.start + index * self.piece;
+    /// The column of the owner with this place in its group.
+    pub(super) fn column(&self, place: usize) -> usize {
+        match self.mode {
+            Mode::Small => 0,
+            Mode::Bulk => place,
+        }
+    }
+
+    /// Number of pieces of a column.
+    pub(super) fn pieces(&self, column: usize) -> usize {
+        self.columns[column].len().div_ceil(self.piece)
+    }
+
+    /// Where a piece of a column lies in the vector.
+    pub(super) fn piece_range(&self, column: usize, piece: usize) -> Range<usize> {
+        let segment = &self.columns[column];
+        let start = segment.start + piece * self.piece;
         start..segment.end.min(start + self.piece)
     }
 
-    /// The segment that this worker reduces: a member's own; in small mode everyone's.
-    pub(super) fn reduced_rank(&self) -> Option<usize> {
-        match self.mode {
-            Mode::Small => Some(0),
-            Mode::Bulk => self.rank,
-        }
+    /// Where a piece of a sequence lies in the vector.
+    pub(super) fn range(&self, sequence: &Sequence, index: usize) -> Range<usize> {
+        self.piece_range(sequence.column, sequence.piece(index))
     }
 
-    /// Pieces that this worker reduces.
-    pub(super) fn pieces_to_reduce(&self) -> usize {
-        self.reduced_rank().map_or(0, |rank| self.pieces(rank))
+    /// Values of a column's longest piece.
+    pub(super) fn longest(&self, column: usize) -> usize {
+        self.columns[column].len().min(self.piece)
     }
 
-    /// The rank by whose segment this worker cuts its contributions to a peer; none if it sends none.
-    pub(super) fn contribution_segment(&self, peer: Option<usize>) -> Option<usize> {
-        self.rank?;
-        match self.mode {
-            Mode::Small => Some(0),
-            Mode::Bulk => peer,
-        }
+    /// This worker's group; that of a shadow counts only where there is one group.
+    pub(super) fn group(&self) -> usize {
+        self.rank().map_or(0, |rank| self.groups.place(rank).0)
     }
 
-    /// Pieces of results that `rank` sends to each of its peers.
-    pub(super) fn results_of(&self, rank: usize) -> usize {
-        match self.mode {
-            Mode::Small => 0,
-            Mode::Bulk => self.pieces(rank),
+    /// The column that this worker adds up, if any: an owner its own; in small mode also a shadow whom all serve.
+    pub(super) fn own_column(&self) -> Option<usize> {
+        let place = match self.seat {
+            Seat::Member(rank) => {
+                Some(self.groups.place(rank).1).filter(|place| *place < self.groups.columns())
+            }
+            Seat::Shadow(_) => Some(0).filter(|_| self.groups.is_one() && self.mode == Mode::Small),
+        };
+        place.map(|place| self.column(place))
+    }
+
+    /// The pieces that this worker adds up over the groups; none where there is one group.
+    pub(super) fn added_across(&self) -> Option<Sequence> {
+        let column = self.own_column().filter(|_| !self.groups.is_one())?;
+        let pieces = self.pieces(column);
+        Some(match self.mode {
+            Mode::Small => Sequence::of_group(column, pieces, 0, 1),
+            Mode::Bulk => Sequence::of_group(column, pieces, self.group(), self.groups.count()),
+        })
+    }
+}
+
+/// The place of a worker among members and shadows.
+fn seat(members: &[Member], shadows: &[u64], me: u64) -> Result<Seat, PlanError> {
+    let mut seen = BTreeSet::new();
+    let everyone = members.iter().map(|member| member.worker).chain(shadows.iter().copied());
+    for worker in everyone {
+        if !seen.insert(worker) {
+            return Err(PlanError::Twice(worker));
         }
     }
+    let member = members.iter().position(|member| member.worker == me).map(Seat::Member);
+    let shadow = || shadows.iter().position(|shadow| *shadow == me).map(Seat::Shadow);
+    member.or_else(shadow).ok_or(PlanError::NotPresent(me))
+}
+
+/// Values per piece in bulk mode. Where there are several groups, a column has at least a piece for each.
+fn bulk_piece(length: usize, groups: &Groups, piece_bytes: usize) -> usize {
+    let most = (piece_bytes / 4).next_multiple_of(SEGMENT_ALIGNMENT);
+    if groups.is_one() {
+        return most;
+    }
+    let each = length.div_ceil(groups.columns() * groups.count());
+    most.min(each.next_multiple_of(SEGMENT_ALIGNMENT).max(SEGMENT_ALIGNMENT))
 }
 
 fn check_members(virtual_nodes: u32, members: &[Member]) -> Result<(), PlanError> {

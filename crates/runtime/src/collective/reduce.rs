@@ -29,16 +29,30 @@ struct Addition {
 pub(super) struct Reduction {
     additions: Vec<Addition>,
     blocks: usize,
+    /// Partial sums that go in.
+    pub(super) inputs: usize,
 }
 
 impl Reduction {
-    /// The additions above `nodes`, which partition `0..virtual_nodes` into canonical nodes.
-    pub(super) fn new(virtual_nodes: u32, nodes: &[Range<u32>]) -> Reduction {
-        let mut reduction = Reduction { additions: Vec::new(), blocks: 0 };
+    /// The additions above `nodes`, which partition the canonical node `root` into canonical nodes.
+    pub(super) fn new(root: Range<u32>, nodes: &[Range<u32>]) -> Reduction {
+        let mut reduction = Reduction { additions: Vec::new(), blocks: 0, inputs: nodes.len() };
         let mut next = 0;
-        reduction.visit(0..virtual_nodes, nodes, &mut next, 0);
+        reduction.visit(root, nodes, &mut next, 0);
         assert_eq!(next, nodes.len(), "maximal nodes are nodes of the tree, in order");
         reduction
+    }
+
+    /// The additions for each of `roots`, of which `nodes` are the parts, both from left to right.
+    pub(super) fn each(roots: &[Range<u32>], nodes: &[Range<u32>]) -> Vec<Reduction> {
+        let mut rest = nodes;
+        let each = |root: &Range<u32>| {
+            let of_root = rest.partition_point(|node| node.end <= root.end);
+            let (here, behind) = rest.split_at(of_root);
+            rest = behind;
+            Reduction::new(root.clone(), here)
+        };
+        roots.iter().map(each).collect()
     }
 
     fn visit(&mut self, node: Range<u32>, nodes: &[Range<u32>], next: &mut usize, depth: usize) -> Operand {
@@ -151,7 +165,7 @@ mod tests {
     fn operands_go_left_to_right_and_blocks_are_shared() {
         // 0..6 over single leaves: ((0+1)+(2+3))+(4+5).
         let leaves: Vec<Range<u32>> = (0..6).map(|leaf| leaf..leaf + 1).collect();
-        let reduction = Reduction::new(6, &leaves);
+        let reduction = Reduction::new(0..6, &leaves);
         assert_eq!(reduction.additions.len(), 5);
         assert_eq!(reduction.blocks, 2);
         let values: Vec<Vec<f32>> = (0..6).map(|leaf| vec![2f32.powi(leaf * 5); 5000]).collect();
@@ -165,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_single_input_is_copied() {
-        let reduction = Reduction::new(4, std::slice::from_ref(&(0..4)));
+        let reduction = Reduction::new(0..4, std::slice::from_ref(&(0..4)));
         let mut out = [0.0; 3];
         reduction.run(|_, range| &[1.0, 2.0, 3.0][range], &mut [], &mut out);
         assert_eq!(out, [1.0, 2.0, 3.0]);

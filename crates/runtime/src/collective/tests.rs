@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use socket2::SockRef;
 
+use super::groups::Groups;
+use super::plan::Sizes;
 use super::*;
 use crate::channel::Stream;
 use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameKind};
@@ -30,6 +32,8 @@ struct Case {
     buffer_bytes: usize,
     /// Seed of delays; 0 for none.
     delays: u64,
+    /// Ranks at which groups begin, beside 0.
+    cuts: Vec<usize>,
     lanes: Lanes,
 }
 
@@ -63,8 +67,19 @@ impl Case {
             piece_bytes: 128 * 1024,
             buffer_bytes: 0,
             delays: 0,
+            cuts: Vec::new(),
             lanes: Lanes::None,
         }
+    }
+
+    fn groups(&self) -> Groups {
+        let workers = self.workers as usize;
+        let cuts = self.cuts.iter().copied().filter(|cut| *cut > 0 && *cut < workers);
+        let mut bounds: Vec<usize> = [0].into_iter().chain(cuts).collect();
+        bounds.sort_unstable();
+        bounds.dedup();
+        bounds.push(workers);
+        Groups::new(bounds).unwrap()
     }
 
     /// Worker ids: members are 10, 11, ...; shadows 100, 101, ...
@@ -76,14 +91,14 @@ impl Case {
         let ranges = ranges(self.virtual_nodes, self.workers).into_iter();
         let members = ranges.enumerate().map(|(i, nodes)| Member { worker: 10 + i as u64, nodes }).collect();
         let shadows = (0..self.shadows).map(|i| 100 + i).collect();
-        let plan = CollectivePlan::with_sizes(
+        let sizes = Sizes { small_bytes_max: self.small_bytes_max, piece_bytes: self.piece_bytes };
+        let plan = CollectivePlan::with_groups(
             self.virtual_nodes,
             members,
             shadows,
             me,
             length,
-            self.small_bytes_max,
-            self.piece_bytes,
+            (self.groups(), sizes),
         );
         Collective::new(plan.unwrap())
     }
@@ -91,8 +106,13 @@ impl Case {
     fn meshes(&self) -> Vec<(u64, Mesh)> {
         let ids = self.ids();
         let mut meshes: Vec<(u64, Mesh)> = ids.iter().map(|id| (*id, Mesh::new())).collect();
+        let (groups, members) = (self.groups(), self.workers as usize);
         for a in 0..ids.len() {
-            for b in 0..a {
+            let linked = |b: &usize| match a.checked_sub(members) {
+                Some(shadow) => *b < members && groups.serves(*b, shadow),
+                None => groups.linked(a, *b),
+            };
+            for b in (0..a).filter(linked) {
                 let (left, right) = match self.lanes.between(ids[a], ids[b]) {
                     true => Stream::pair_with_lane(self.buffer_bytes.clamp(4096, 256 * 1024)),
                     false => socket_pair(self.buffer_bytes),
@@ -219,7 +239,7 @@ fn work(case: &Case, me: u64, mut mesh: Mesh, expected: &[Vec<f32>]) -> Vec<Traf
         let wrong = out.iter().zip(&expected[step as usize]).position(|(a, b)| a.to_bits() != b.to_bits());
         assert_eq!(wrong, None, "worker {me} step {step} of {case:?}");
         let headers: Vec<Vec<u8>> = (0..u64::from(case.workers)).map(|i| control_of(10 + i, step)).collect();
-        assert!(outcome.headers == headers && outcome.dead_shadows.is_empty());
+        assert!(outcome.headers == headers && outcome.dead_shadows.is_empty(), "worker {me} of {case:?}");
         traffic = outcome.traffic;
         let outcome = match range {
             Some(_) => boundary.run(&mut mesh, stamp(step), &control, &[], &mut [], &wake),
@@ -249,9 +269,12 @@ fn all_memberships_of_few_virtual_nodes_give_the_canonical_bits() {
 
 #[test]
 fn vectors_of_some_mebibytes_with_production_sizes() {
-    for (virtual_nodes, workers) in [(4, 2), (4, 4), (6, 4), (7, 3)] {
+    for (virtual_nodes, workers, cuts) in
+        [(4, 2, vec![]), (4, 4, vec![]), (6, 4, vec![]), (7, 3, vec![]), (6, 6, vec![3]), (8, 7, vec![2, 4])]
+    {
         let mut case = Case::new(virtual_nodes, workers, 700_001);
         case.shadows = 1;
+        case.cuts = cuts;
         check(&case);
         case.lanes = Lanes::All;
         check(&case);
@@ -260,9 +283,10 @@ fn vectors_of_some_mebibytes_with_production_sizes() {
 
 #[test]
 fn tiny_socket_buffers_do_not_dead_lock() {
-    for (virtual_nodes, workers) in [(4, 2), (5, 5)] {
+    for (virtual_nodes, workers, cuts) in [(4, 2, vec![]), (5, 5, vec![]), (9, 8, vec![2, 5])] {
         let mut case = Case::new(virtual_nodes, workers, 300_000);
         case.shadows = 1;
+        case.cuts = cuts;
         // Less than a segment of the loopback device would only measure TCP's timers.
         case.buffer_bytes = 32 * 1024;
         case.piece_bytes = 16 * 1024;
@@ -286,12 +310,13 @@ proptest! {
         piece_bytes in prop_oneof![Just(64usize), Just(4096), Just(128 * 1024)],
         buffer_bytes in prop_oneof![Just(0usize), Just(32 * 1024)],
         delays in 0u64..1000,
+        cuts in prop::collection::vec(1usize..16, 0..5),
         lanes in prop_oneof![Just(Lanes::None), Just(Lanes::All), (0u64..1000).prop_map(Lanes::Some)],
     ) {
         let workers = workers.min(virtual_nodes);
         let piece_bytes = if length > 10_000 { piece_bytes.max(4096) } else { piece_bytes };
         let sizes = Case { shadows, small_bytes_max, piece_bytes, buffer_bytes, ..Case::new(virtual_nodes, workers, length) };
-        check(&Case { delays, lanes, ..sizes });
+        check(&Case { delays, lanes, cuts, ..sizes });
     }
 }
 
@@ -340,6 +365,47 @@ fn a_member_that_dies_is_named_by_every_other() {
 }
 
 #[test]
+fn a_member_of_a_group_that_dies_is_named_by_its_peers_alone() {
+    for length in [10, 2_000_000] {
+        with_watchdog(move || {
+            let mut case = Case::new(9, 9, length);
+            case.cuts = vec![3, 6];
+            let groups = case.groups();
+            let mut meshes = case.meshes();
+            let (_, victim) = meshes.remove(4);
+            std::thread::scope(|scope| {
+                for (me, mut mesh) in meshes {
+                    let (case, groups) = (&case, &groups);
+                    scope.spawn(move || {
+                        let (waker, wake) = wake_pair().unwrap();
+                        scope.spawn(move || {
+                            std::thread::sleep(Duration::from_millis(600));
+                            waker.wake();
+                            std::thread::sleep(Duration::from_millis(600));
+                        });
+                        let mut out = vec![-7.0; length];
+                        let error = one_member(case, me, &mut mesh, &wake, &mut out).unwrap_err();
+                        match error {
+                            CollectiveError::PeerLost { worker: 14, .. } => {
+                                assert!(groups.linked(me as usize - 10, 4));
+                            }
+                            other => {
+                                assert_eq!(other, CollectiveError::Interrupted);
+                                assert!(!groups.linked(me as usize - 10, 4));
+                            }
+                        }
+                        assert!(out.iter().all(|v| *v == -7.0), "an old result was overwritten early");
+                        std::thread::sleep(Duration::from_millis(900));
+                    });
+                }
+                std::thread::sleep(Duration::from_millis(100));
+                drop(victim);
+            });
+        });
+    }
+}
+
+#[test]
 fn a_member_that_dies_in_mid_stream_never_leaves_others_hanging() {
     for lanes in [Lanes::None, Lanes::All] {
         is_interrupted_in_mid_stream(Case { lanes, ..Case::new(4, 4, 4_000_000) });
@@ -372,11 +438,17 @@ fn is_interrupted_in_mid_stream(case: Case) {
 
 #[test]
 fn a_waker_interrupts_and_nothing_was_written_before_all_contributed() {
-    for (length, lanes) in
-        [(5, Lanes::None), (5, Lanes::All), (1_000_000, Lanes::None), (1_000_000, Lanes::Some(4))]
-    {
+    let cases = [
+        (5, 3, vec![], Lanes::None),
+        (5, 3, vec![], Lanes::All),
+        (1_000_000, 3, vec![], Lanes::Some(4)),
+        (5, 7, vec![2, 4], Lanes::None),
+        (1_000_000, 7, vec![2, 4], Lanes::All),
+    ];
+    for (length, workers, cuts, lanes) in cases {
         with_watchdog(move || {
-            let case = Case { lanes, ..Case::new(6, 3, length) };
+            let mut case = Case { lanes, ..Case::new(8, workers, length) };
+            case.cuts = cuts;
             let mut meshes = case.meshes();
             // It never takes part.
             let (_, idle) = meshes.remove(1);
@@ -422,6 +494,10 @@ fn check_with_shadow(case: Case, shadow: impl FnOnce(Mesh) + Send + 'static) {
                     let range = collective.plan().members()[collective.plan().rank().unwrap()].nodes.clone();
                     let mut out = vec![0.0; case.length];
                     let mut dead = Vec::new();
+                    // In groups one member alone has something small to say to it.
+                    let alone = !case.cuts.is_empty() && case.length < 1000;
+                    let hears = case.lanes == Lanes::All;
+                    let serves = mesh.get(100).is_some() && (me == 10 || !alone || hears);
                     // A small vector may still fit the buffers of a dead connection once or twice.
                     for _ in 0..4 {
                         let sums = accumulate(case, 0, range.clone());
@@ -434,7 +510,7 @@ fn check_with_shadow(case: Case, shadow: impl FnOnce(Mesh) + Send + 'static) {
                         }
                         std::thread::sleep(Duration::from_millis(50));
                     }
-                    assert_eq!(dead.first(), Some(&100));
+                    assert_eq!(dead.first(), serves.then_some(&100));
                 });
             }
             scope.spawn(move || shadow(of_shadow));
@@ -444,11 +520,16 @@ fn check_with_shadow(case: Case, shadow: impl FnOnce(Mesh) + Send + 'static) {
 
 #[test]
 fn a_shadow_that_dies_costs_the_members_nothing() {
-    for (length, lanes) in
-        [(10, Lanes::None), (10, Lanes::All), (3_000_000, Lanes::None), (3_000_000, Lanes::All)]
-    {
-        let mut case = Case { lanes, ..Case::new(4, 3, length) };
-        case.shadows = 1;
+    let cases = [
+        (10, vec![], Lanes::None),
+        (10, vec![], Lanes::All),
+        (3_000_000, vec![], Lanes::All),
+        (10, vec![2, 4], Lanes::All),
+        (3_000_000, vec![2, 4], Lanes::None),
+    ];
+    for (length, cuts, lanes) in cases {
+        let mut case = Case { lanes, ..Case::new(8, 3 + 2 * cuts.len() as u32, length) };
+        (case.shadows, case.cuts) = (1, cuts);
         check_with_shadow(case, |mesh| {
             std::thread::sleep(Duration::from_millis(20));
             drop(mesh);
@@ -525,6 +606,32 @@ fn frames_that_are_not_due_are_refused() {
     }
     let result = frame(FrameKind::Result, 40, 0, stamp(0));
     assert_eq!(answer_to(Case::new(2, 2, 10), after_control(result)), "frame Result 0 out of turn");
+}
+
+#[test]
+fn control_bytes_of_a_group_are_those_of_its_members() {
+    let mut case = Case::new(2, 2, 10);
+    // Each is a group, with the other in its column.
+    case.cuts = vec![1];
+    let answer = |payload: &[u8]| {
+        let header = frame(FrameKind::Control, payload.len() as u32, 0, stamp(0));
+        answer_to(case.clone(), [&header[..], payload].concat())
+    };
+    let wrong = "a frame that is not the control bytes of 1 members";
+    for payload in [&[][..], &[1, 0, 0], &[1, 0, 0, 0], &[0, 0, 0, 0, 0], &[255; 4], &[0, 0, 1, 0, 7]] {
+        assert_eq!(answer(payload), wrong, "{payload:?}");
+    }
+    let long = frame(FrameKind::Control, u32::MAX, 0, stamp(0)).to_vec();
+    assert_eq!(answer_to(case.clone(), long), format!("frame of {} bytes where 65540 are due", u32::MAX));
+}
+
+#[test]
+fn many_members_in_threads() {
+    for length in [0, 100, 60_000] {
+        let mut case = Case::new(70, 64, length);
+        (case.cuts, case.shadows) = ((1..8).map(|group| 8 * group).collect(), 2);
+        check(&case);
+    }
 }
 
 #[test]

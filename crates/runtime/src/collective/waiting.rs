@@ -9,7 +9,9 @@ use bellwether_memory::{Interest, Lane};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::CollectiveError;
-use super::peer::{Peer, Step};
+use super::peer::Peer;
+use super::plan::CollectivePlan;
+use super::step::Step;
 use super::wake::WakeReceiver;
 use crate::mesh::Link;
 use crate::progress::Progress;
@@ -70,11 +72,9 @@ pub(super) fn wait(
     }
     let sockets = lanes.len() < of_peer.len();
     let yields = !lanes.is_empty() || !step.plan.is_large();
-    let due =
-        |peer: &&Peer| peer.rank.is_some() && !(peer.has_received(step.plan) && peer.has_sent(step.plan));
     let tell = || {
         if let Some(progress) = progress {
-            progress.waits_for(peers.iter().filter(due).map(|peer| peer.worker));
+            progress.waits_for(awaited(peers, step.plan));
         }
     };
     let mut waits = Waits { descriptors: &mut descriptors, lanes: &mut lanes, sockets, yields };
@@ -93,6 +93,15 @@ pub(super) fn wait(
         }
     }
     Ok(())
+}
+
+/// Those for whom this worker waits. A peer in the same exchange may itself wait for others, so where there are groups
+/// only those count whose data come first: what a member has without others, then the earliest pieces.
+fn awaited(peers: &[Peer], plan: &CollectivePlan) -> impl Iterator<Item = u64> {
+    let due = |peer: &&Peer| peer.rank.is_some() && !(peer.has_received(plan) && peer.has_sent(plan));
+    let place = |peer: &Peer| if plan.groups.is_one() { 0 } else { peer.first_missing(plan) };
+    let first = peers.iter().filter(due).map(place).min();
+    peers.iter().filter(due).filter(move |peer| Some(place(peer)) == first).map(|peer| peer.worker)
 }
 
 fn note_ready(peer: &mut Peer, link: &mut Link, ready: PollFlags) {

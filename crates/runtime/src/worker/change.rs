@@ -1,11 +1,12 @@
 //! A worker takes another membership into use.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::Worker;
-use super::links::Preparation;
+use super::links::{Fault, Preparation};
 use super::session::Event;
+use super::{Worker, engine};
 use crate::channel::{ConnectionKind, Stream};
 use crate::membership::{FromWorker, Load, Membership};
 
@@ -20,9 +21,11 @@ impl Worker {
             let effects = self.member.prepared(membership, Ok(()));
             return self.carry_out(effects);
         }
+        // Members look at their mail between steps only.
+        let patience = self.engine.mesh.patience();
         let connect = move || {
             let peers = membership.new_peers(connector.me);
-            let links = connector.connect(&membership, &peers, &|| mailbox.urgent());
+            let links = connector.connect(&membership, &peers, patience, &|| mailbox.urgent());
             let preparation = links
                 .map(|links| Preparation { links, buffers: vec![vec![1.0; length]; lacking] })
                 .map_err(|(peer, why)| (peer.unwrap_or(0), why));
@@ -49,12 +52,10 @@ impl Worker {
                 return self.carry_out(effects);
             }
         };
-        let mailbox = Arc::clone(&self.connection.mailbox);
         let peers = membership.peers(self.connector.me);
-        let result = self.connector.connect(membership, &peers, &|| mailbox.urgent()).and_then(|links| {
-            self.take_links(links.mesh)?;
-            self.engine.adopt(membership).map_err(|error| (None, error.to_string()))
-        });
+        let result = self
+            .connect_now(membership, &peers)
+            .and_then(|()| self.engine.adopt(membership).map_err(|error| (None, error.to_string())));
         self.flush();
         self.prepare_slices();
         let effects = self.member.formed(membership.epoch, loaded, result);
@@ -63,7 +64,48 @@ impl Worker {
         self.boundary = Instant::now();
     }
 
-    pub(super) fn take_links(&mut self, links: Vec<(u64, Stream)>) -> Result<(), (Option<u64>, String)> {
+    /// Connects to peers who do the same now.
+    pub(super) fn connect_now(
+        &mut self,
+        membership: &Membership,
+        peers: &[(u64, &str)],
+    ) -> Result<(), Fault> {
+        let mailbox = &self.connection.mailbox;
+        let links = self.connector.connect(membership, peers, Duration::ZERO, &|| mailbox.urgent())?;
+        self.take_links(links.mesh)
+    }
+
+    /// Connects to those with whom the members before did not exchange, though both took part: no one could know
+    /// earlier that they would come from groups.
+    fn connect_lacking(&mut self, membership: &Membership) -> Result<(), Fault> {
+        let me = self.connector.me;
+        let before = self.member.membership();
+        if membership.rank(me).is_none() || !before.contains(me) {
+            return Ok(());
+        }
+        let mut lacking = membership.peers(me);
+        lacking.retain(|(peer, _)| {
+            let both = membership.rank(*peer).is_some() && before.contains(*peer);
+            both && self.engine.mesh.get(*peer).is_none()
+        });
+        if lacking.is_empty() { Ok(()) } else { self.connect_now(membership, &lacking) }
+    }
+
+    /// Connects those behind to the source of the last result, where they do not exchange with it anyway.
+    pub(super) fn connect_behind(&mut self, source: u64, behind: &[u64]) -> Result<(), engine::Fault> {
+        let me = self.connector.me;
+        let membership = self.member.membership().clone();
+        let concerned = |id: u64| if me == source { behind.contains(&id) } else { id == source };
+        let lacking = |id: u64| id != me && concerned(id) && self.engine.mesh.get(id).is_none();
+        let members = membership.active.iter().filter(|member| lacking(member.worker));
+        let peers: Vec<_> = members.map(|member| (member.worker, member.address.as_str())).collect();
+        if peers.is_empty() {
+            return Ok(());
+        }
+        self.connect_now(&membership, &peers).map_err(|(peer, why)| engine::Fault::Collective(peer, why))
+    }
+
+    pub(super) fn take_links(&mut self, links: Vec<(u64, Stream)>) -> Result<(), Fault> {
         for (peer, stream) in links {
             self.engine.mesh.insert(peer, stream).map_err(|e| (Some(peer), e.to_string()))?;
         }
@@ -86,12 +128,14 @@ impl Worker {
         } else {
             self.send_state(membership, links.state);
         }
-        let gone: Vec<u64> = self.engine.mesh.workers().filter(|w| !membership.contains(*w)).collect();
+        let peers: BTreeSet<u64> = membership.peers(me).into_iter().map(|(peer, _)| peer).collect();
+        let gone: Vec<u64> = self.engine.mesh.workers().filter(|w| !peers.contains(w)).collect();
         for worker in gone {
             self.engine.mesh.remove(worker);
         }
         let result = self
             .take_links(links.mesh)
+            .and_then(|()| self.connect_lacking(membership))
             .and_then(|()| self.engine.adopt(membership).map_err(|error| (None, error.to_string())));
         self.member.switched(membership.clone());
         if membership.shadows(me) {

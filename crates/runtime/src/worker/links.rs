@@ -1,7 +1,8 @@
 //! Makes the data-plane connections that a membership needs.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bellwether_core::profile::Network;
@@ -11,11 +12,20 @@ use crate::control::Token;
 use crate::membership::{FromWorker, Membership, WorkerId};
 use crate::probe;
 
-/// Time within which all peers must be connected.
+/// Time within which a process must be reached, ...
 const DEADLINE: Duration = Duration::from_secs(5);
+
+/// ... and more for each member of a membership: all of them dial at the same moment, often from one machine.
+const DEADLINE_PER_MEMBER: Duration = Duration::from_millis(20);
+
+/// Peers that are dialed at once.
+const CALLS_MAX: usize = 16;
 
 /// How often a wait looks whether it is still wanted.
 const LOOK: Duration = Duration::from_millis(10);
+
+/// The peer that could not be connected, if one is to blame, and why.
+pub(super) type Fault = (Option<WorkerId>, String);
 
 /// New connections, by the worker at their other end.
 #[derive(Debug, Default)]
@@ -98,8 +108,9 @@ impl Connector {
         dial(resolve(address)?, &hello, &self.token, deadline)
     }
 
-    /// Connects to `peers` of `membership`; a shadow also opens a state stream from every active member,
-    /// who wait for it. Of two workers the one with the larger number dials.
+    /// Connects to `peers` of `membership`; a shadow also opens a state stream from each of them, who wait for it. Of two
+    /// workers the one with the larger number dials. Those who have long been members may first finish a step, which may
+    /// take so long (`patience`).
     ///
     /// # Errors
     ///
@@ -108,26 +119,23 @@ impl Connector {
         &self,
         membership: &Membership,
         peers: &[(WorkerId, &str)],
+        patience: Duration,
         unwanted: &dyn Fn() -> bool,
-    ) -> Result<Links, (Option<WorkerId>, String)> {
-        let deadline = Instant::now() + DEADLINE;
+    ) -> Result<Links, Fault> {
+        let members = u32::try_from(membership.active.len()).unwrap_or(u32::MAX);
+        let deadline = Instant::now() + DEADLINE + DEADLINE_PER_MEMBER * members;
         let epoch = membership.epoch;
         let shadow = membership.shadows(self.me);
-        let mut links = Links::default();
         // All dials first: they need no answer from a peer's main thread, waiting does.
-        for (peer, address) in peers {
-            let call = |kind| {
-                let hello = self.hello(kind, epoch, Some(*peer));
-                self.dial(hello, address, deadline).map_err(|error| (Some(*peer), error.to_string()))
-            };
-            if self.me > *peer {
-                links.mesh.push((*peer, call(ConnectionKind::Mesh)?));
-            }
-            if shadow {
-                links.state.push((*peer, call(ConnectionKind::State)?));
-            }
+        let mut calls = Vec::new();
+        for peer in peers {
+            calls.extend((self.me > peer.0).then_some((ConnectionKind::Mesh, *peer)));
+            calls.extend(shadow.then_some((ConnectionKind::State, *peer)));
         }
+        let mut links = self.dial_all(epoch, &calls, deadline)?;
         for (peer, _) in peers {
+            let new = membership.shadows(*peer) || membership.promoted.contains(peer);
+            let deadline = if new { deadline } else { deadline + patience };
             if self.me < *peer {
                 links.mesh.push((*peer, self.wait(ConnectionKind::Mesh, epoch, *peer, deadline, unwanted)?));
             }
@@ -140,6 +148,39 @@ impl Connector {
         Ok(links)
     }
 
+    /// Dials all of these, some at a time: an answer takes a while, mostly because the other end is busy.
+    fn dial_all(
+        &self,
+        epoch: u64,
+        calls: &[(ConnectionKind, (WorkerId, &str))],
+        deadline: Instant,
+    ) -> Result<Links, Fault> {
+        let next = AtomicUsize::new(0);
+        let made = Mutex::new(Ok(Links::default()));
+        let dial = || {
+            while let Some((kind, (peer, address))) = calls.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let stream = self.dial(self.hello(*kind, epoch, Some(*peer)), address, deadline);
+                let mut made = made.lock().expect("no holder of this lock panics");
+                match (&mut *made, stream) {
+                    (Ok(links), Ok(stream)) if *kind == ConnectionKind::Mesh => {
+                        links.mesh.push((*peer, stream))
+                    }
+                    (Ok(links), Ok(stream)) => links.state.push((*peer, stream)),
+                    (Ok(_), Err(error)) => *made = Err((Some(*peer), error.to_string())),
+                    (Err(_), _) => return,
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..calls.len().min(CALLS_MAX) {
+                // With fewer threads it only takes longer.
+                let _ = std::thread::Builder::new().name("dial".into()).spawn_scoped(scope, dial);
+            }
+            dial();
+        });
+        made.into_inner().expect("no holder of this lock panics")
+    }
+
     fn wait(
         &self,
         kind: ConnectionKind,
@@ -147,7 +188,7 @@ impl Connector {
         peer: WorkerId,
         deadline: Instant,
         unwanted: &dyn Fn() -> bool,
-    ) -> Result<Stream, (Option<WorkerId>, String)> {
+    ) -> Result<Stream, Fault> {
         loop {
             match self.inbox.take(kind, epoch, peer, deadline.min(Instant::now() + LOOK)) {
                 Ok(stream) => return Ok(stream),

@@ -45,12 +45,15 @@ impl Worker {
         }
     }
 
-    /// Streams the state to every shadow, each source its share of the chunks.
+    /// Streams the state to every shadow, each of its sources a share of the chunks.
     pub(super) fn send_state(&self, membership: &Membership, streams: Vec<(u64, Stream)>) {
-        let Some(rank) = membership.rank(self.connector.me) else { return };
-        let stride = membership.active.len();
         let begin = transfer::Header::begin(self.member.step(), read(&self.engine.state).noise);
-        for (_, mut stream) in streams {
+        for (shadow, mut stream) in streams {
+            let sources = membership.peers(shadow);
+            let Some(rank) = sources.iter().position(|(source, _)| *source == self.connector.me) else {
+                continue;
+            };
+            let stride = sources.len();
             let state = Arc::clone(&self.engine.state);
             let send = move || {
                 // A shadow that dies is noticed by the coordinator; nothing is lost here.

@@ -1,0 +1,238 @@
+//! The additions of a collective: over the members of a group, then over the groups.
+
+use std::ops::Range;
+
+use super::Exchange;
+use crate::collective::headers;
+use crate::collective::peer::{Peer, place};
+use crate::collective::plan::{CollectivePlan, Mode};
+use crate::collective::route::{Headers, Route};
+use crate::collective::step::Done;
+
+/// Sums of a group that may wait to cross, for each of the groups: while one crosses, the next is added up.
+const KEPT_PER_GROUP: usize = 2;
+
+/// Sums of a group until they have crossed to the worker that adds them up with those of the other groups.
+#[derive(Debug, Default)]
+pub(in crate::collective) struct Kept {
+    values: Vec<f32>,
+    places: usize,
+    /// Vectors of a piece: the maximal nodes of the group's range.
+    nodes: usize,
+}
+
+impl Kept {
+    /// Memory for some pieces of the own column for every group, where there are several.
+    pub(in crate::collective) fn of(plan: &CollectivePlan) -> Kept {
+        let Some(across) = plan.added_across() else { return Kept::default() };
+        let places = plan.pieces(across.column).min(KEPT_PER_GROUP * plan.groups.count());
+        let nodes = plan.group_nodes[plan.group()];
+        Kept { values: vec![0.0; places * nodes * plan.longest(across.column)], places, nodes }
+    }
+
+    fn range(&self, piece: usize, values: usize) -> Range<usize> {
+        let start = piece % self.places * (self.values.len() / self.places);
+        start..start + self.nodes * values
+    }
+
+    /// The sums of a piece of `values` values, one after another.
+    pub(in crate::collective) fn piece(&self, piece: usize, values: usize) -> &[f32] {
+        &self.values[self.range(piece, values)]
+    }
+
+    /// The place of one node's sum of a piece.
+    fn node_mut(&mut self, piece: usize, node: usize, values: usize) -> &mut [f32] {
+        let range = self.range(piece, values);
+        &mut self.values[range][node * values..(node + 1) * values]
+    }
+}
+
+/// Where the inputs of the reductions are, in their order.
+#[derive(Debug)]
+pub(super) struct Inputs {
+    within: Vec<Source>,
+    across: Vec<Source>,
+    /// The peer with the own column in each group, by its place among the peers; none for the own group.
+    column: Vec<Option<usize>>,
+    /// Whether somebody gets the control bytes of all members from this worker.
+    hands_on: bool,
+}
+
+/// A vector that goes into a sum: a worker's own with this number, or a peer's.
+#[derive(Debug, Clone, Copy)]
+enum Source {
+    Own(usize),
+    Peer(usize, usize),
+}
+
+impl Inputs {
+    pub(super) fn of(plan: &CollectivePlan) -> Inputs {
+        let peer = |rank| plan.routes.iter().position(|route| route.rank == Some(rank));
+        let vectors = |peer: Option<usize>, count: usize| {
+            (0..count).map(move |vector| peer.map_or(Source::Own(vector), |peer| Source::Peer(peer, vector)))
+        };
+        let hands_on = plan.routes.iter().any(|route| route.to.controls.contains(&Headers::All));
+        let mut inputs = Inputs { within: Vec::new(), across: Vec::new(), column: Vec::new(), hands_on };
+        if plan.own_column().is_some() {
+            let ranks = plan.groups.ranks(plan.group());
+            inputs.within = ranks.flat_map(|rank| vectors(peer(rank), plan.partials[rank])).collect();
+        }
+        if plan.added_across().is_some() {
+            let place = plan.rank().map_or(0, |rank| plan.groups.place(rank).1);
+            let groups = 0..plan.groups.count();
+            inputs.column = groups.map(|group| peer(plan.groups.ranks(group).start + place)).collect();
+            let column = inputs.column.iter().zip(&plan.group_nodes);
+            inputs.across = column.flat_map(|(peer, nodes)| vectors(*peer, *nodes)).collect();
+        }
+        inputs
+    }
+}
+
+/// The values `range` of a vector that goes into the sum of a piece. `own` finds this worker's, and `index` is the
+/// piece's place among those that come from peers.
+fn vector<'a>(
+    plan: &CollectivePlan,
+    received: &'a [Vec<f32>],
+    (source, index, values): (Source, usize, usize),
+    range: Range<usize>,
+    own: impl FnOnce(usize, Range<usize>) -> &'a [f32],
+) -> &'a [f32] {
+    match source {
+        Source::Own(vector) => own(vector, range),
+        Source::Peer(peer, vector) => {
+            let from = &plan.routes[peer].from;
+            let start = place(plan, from, index, received[peer].len()).start + vector * values;
+            &received[peer][start + range.start..start + range.end]
+        }
+    }
+}
+
+impl Exchange<'_, '_> {
+    /// Puts together the control bytes that are to be handed on, once they are here.
+    pub(super) fn gather_controls(&mut self) {
+        let plan = self.step.plan;
+        if self.inputs.column.is_empty() {
+            return;
+        }
+        let own = plan.group();
+        if self.step.of_group.is_none() {
+            let mut bundle = Vec::new();
+            for rank in plan.groups.ranks(own) {
+                let peer = self.peers.iter().find(|peer| peer.rank == Some(rank));
+                match peer.map_or(Some(self.step.control), |peer| peer.control(0)) {
+                    Some(control) => headers::push(&mut bundle, control),
+                    None => return,
+                }
+            }
+            self.step.of_group = Some(bundle);
+        }
+        if self.step.of_all.is_none() && self.inputs.hands_on {
+            let of_group = self.step.of_group.as_deref();
+            let column = self.inputs.column.iter();
+            let bundles = column.map(|peer| peer.map_or(of_group, |peer| self.peers[peer].control(0)));
+            self.step.of_all = bundles.collect::<Option<Vec<_>>>().map(|bundles| bundles.concat());
+        }
+    }
+
+    /// Adds up the next piece over the members of the group, if it has come from all of them.
+    pub(super) fn reduce_within(&mut self) -> bool {
+        let plan = self.step.plan;
+        let index = self.step.done.within;
+        let missing = |(peer, route): (&Peer, &Route)| {
+            route.rank.is_some() && !route.from.crosses && peer.contributions_received <= index
+        };
+        let Some(column) = plan.own_column().filter(|column| index < plan.pieces(*column)) else {
+            return false;
+        };
+        if self.peers.iter().zip(&plan.routes).any(missing) || !self.has_room(index) {
+            return false;
+        }
+        let piece = plan.piece_range(column, index);
+        let (received, partials) = (&*self.received, self.step.partials);
+        let own = |vector: usize, range: Range<usize>| {
+            &partials[vector][piece.start + range.start..piece.start + range.end]
+        };
+        let mut rest = self.inputs.within.as_slice();
+        for (node, reduction) in plan.within.iter().enumerate() {
+            let (inputs, behind) = rest.split_at(reduction.inputs);
+            rest = behind;
+            let input =
+                |input: usize, range| vector(plan, received, (inputs[input], index, piece.len()), range, own);
+            let sum = match plan.groups.is_one() {
+                true => &mut self.out[piece.clone()],
+                false => self.kept.node_mut(index, node, piece.len()),
+            };
+            reduction.run(input, self.blocks, sum);
+        }
+        self.step.done.within += 1;
+        true
+    }
+
+    /// Adds up this worker's next piece over the groups, if it has come from all of them.
+    pub(super) fn reduce_across(&mut self) -> bool {
+        let plan = self.step.plan;
+        let index = self.step.done.across;
+        let Some(pieces) = plan.added_across().filter(|pieces| index < pieces.count) else { return false };
+        let missing =
+            |peer: &Option<usize>| peer.is_some_and(|peer| self.peers[peer].contributions_received <= index);
+        if self.step.done.within <= pieces.piece(index) || self.inputs.column.iter().any(missing) {
+            return false;
+        }
+        let piece = plan.range(&pieces, index);
+        let sums = self.kept.piece(pieces.piece(index), piece.len());
+        let own = |vector: usize, range: Range<usize>| {
+            &sums[vector * piece.len() + range.start..vector * piece.len() + range.end]
+        };
+        let (received, inputs) = (&*self.received, self.inputs.across.as_slice());
+        let input =
+            |input: usize, range| vector(plan, received, (inputs[input], index, piece.len()), range, own);
+        plan.across.run(input, self.blocks, &mut self.out[piece.clone()]);
+        self.step.done.across += 1;
+        true
+    }
+
+    /// Whether the sums of a piece have a place where they can wait to cross: those that had it have crossed, or are
+    /// added up.
+    fn has_room(&self, piece: usize) -> bool {
+        let Some(before) = piece.checked_sub(self.kept.places) else { return true };
+        self.step.plan.groups.is_one() || self.is_over(before, |peer| peer.contributions_sent)
+    }
+
+    /// Whether a piece of the own column was added up over the groups here, or else the peer who does that is as far
+    /// with it, by this count.
+    fn is_over(&self, piece: usize, count: impl Fn(&Peer) -> usize) -> bool {
+        let plan = self.step.plan;
+        // In small mode every owner adds the piece up.
+        let (group, index) = match plan.mode {
+            Mode::Small => (plan.group(), piece),
+            Mode::Bulk => (piece % plan.groups.count(), piece / plan.groups.count()),
+        };
+        match self.inputs.column.get(group) {
+            Some(Some(peer)) => count(&self.peers[*peer]) > index,
+            _ => self.step.done.across > index,
+        }
+    }
+
+    /// Counts the pieces of the own column whose result is here.
+    pub(super) fn count_results(&mut self) {
+        let plan = self.step.plan;
+        if plan.groups.is_one() {
+            self.step.done.results = self.step.done.within;
+            return;
+        }
+        let pieces = plan.own_column().map_or(0, |column| plan.pieces(column));
+        while self.step.done.results < pieces
+            && self.is_over(self.step.done.results, |peer| peer.results_received)
+        {
+            self.step.done.results += 1;
+        }
+    }
+}
+
+impl CollectivePlan {
+    /// What this worker has done when it is done.
+    pub(super) fn all_done(&self) -> Done {
+        let column = self.own_column().map_or(0, |column| self.pieces(column));
+        Done { within: column, across: self.added_across().map_or(0, |pieces| pieces.count), results: column }
+    }
+}

@@ -1,0 +1,160 @@
+//! Which members exchange with which: everyone with everyone, or in groups.
+//!
+//! Members in rank order are cut into *groups* of consecutive ranks. The first [`columns`](Groups::columns) members of
+//! every group, as many as the smallest group has, are its *owners*: the owner at a place, one from each group, make up
+//! a *column*. A member is connected to the owners of its group, an owner also to all members of its group and to its
+//! column: about twice the square root of the number of members. One group is the exchange of everyone with everyone.
+
+use std::ops::Range;
+
+use crate::tree::maximal_nodes;
+
+/// Up to this many members exchange with everyone.
+pub(crate) const UNGROUPED_MAX: usize = 16;
+
+/// Members in groups of consecutive ranks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Groups {
+    /// First rank of every group, then the number of members.
+    bounds: Vec<usize>,
+    columns: usize,
+}
+
+impl Groups {
+    /// Groups that begin at these ranks; the last number is that of all members. `None` if one is empty.
+    pub(crate) fn new(bounds: Vec<usize>) -> Option<Groups> {
+        let columns = bounds.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).min()?;
+        (bounds[0] == 0 && columns > 0).then_some(Groups { bounds, columns })
+    }
+
+    /// Groups for members that hold these virtual nodes, in rank order, at least one.
+    ///
+    /// A group's sum travels as one vector for each maximal node of its range, so the cuts are where the canonical tree
+    /// has them: as few maximal nodes as possible, and then sizes as even as possible.
+    pub(crate) fn choose(virtual_nodes: u32, members: &[Range<u32>]) -> Groups {
+        let workers = members.len();
+        if workers <= UNGROUPED_MAX {
+            return Groups { bounds: vec![0, workers], columns: workers };
+        }
+        let even = workers.isqrt();
+        let sizes = (even * 3 / 4).max(1)..=(even * 4).div_ceil(3);
+        // Of the groups that end before each rank: what they cost, and where the last one begins.
+        let mut best: Vec<Option<((usize, usize), usize)>> = vec![Some(((0, 0), 0))];
+        for end in 1..=workers {
+            let cost = |size: usize| {
+                let start = end.checked_sub(size)?;
+                let ((nodes, squares), _) = best[start]?;
+                let range = members[start].start..members[end - 1].end;
+                let of_group = maximal_nodes(virtual_nodes, range).len();
+                Some(((nodes + of_group, squares + size * size), start))
+            };
+            best.push(sizes.clone().filter_map(cost).min());
+        }
+        let mut bounds = vec![workers];
+        while let Some(end @ 1..) = bounds.last().copied() {
+            let (_, start) = best[end].expect("sizes around the square root add up to any larger number");
+            bounds.push(start);
+        }
+        bounds.reverse();
+        Groups::new(bounds).expect("every group has members")
+    }
+
+    /// Number of groups.
+    pub(crate) fn count(&self) -> usize {
+        self.bounds.len() - 1
+    }
+
+    /// Whether everyone exchanges with everyone.
+    pub(crate) fn is_one(&self) -> bool {
+        self.count() == 1
+    }
+
+    /// Number of members.
+    pub(crate) fn members(&self) -> usize {
+        self.bounds[self.count()]
+    }
+
+    /// Owners of every group.
+    pub(crate) fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// Ranks of a group's members.
+    pub(crate) fn ranks(&self, group: usize) -> Range<usize> {
+        self.bounds[group]..self.bounds[group + 1]
+    }
+
+    /// The group of a rank, and its place there.
+    pub(crate) fn place(&self, rank: usize) -> (usize, usize) {
+        let group = self.bounds.partition_point(|bound| *bound <= rank) - 1;
+        (group, rank - self.bounds[group])
+    }
+
+    /// Whether two members are connected.
+    pub(crate) fn linked(&self, a: usize, b: usize) -> bool {
+        let ((group_a, place_a), (group_b, place_b)) = (self.place(a), self.place(b));
+        let owner = place_a.min(place_b) < self.columns;
+        a != b && owner && (group_a == group_b || place_a == place_b)
+    }
+
+    /// Whether a member hands the result to the shadow with this place among the shadows: where there are several
+    /// groups, the owners of one of them do.
+    pub(crate) fn serves(&self, rank: usize, shadow: usize) -> bool {
+        let (group, place) = self.place(rank);
+        group == shadow % self.count() && place < self.columns
+    }
+
+    /// Most peers that a member can have, with so many shadows.
+    pub(crate) fn peers_max(&self, shadows: usize) -> usize {
+        let largest = (0..self.count()).map(|group| self.ranks(group).len()).max().unwrap_or(0);
+        largest + self.count() - 2 + shadows.div_ceil(self.count())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::{ranges, ranges_by_speed};
+
+    #[test]
+    fn few_members_exchange_with_everyone() {
+        for workers in 1..=UNGROUPED_MAX {
+            let groups = Groups::choose(64, &ranges(64, workers as u32));
+            assert!(groups.is_one() && groups.members() == workers && groups.columns() == workers);
+            assert_eq!(groups.peers_max(2), workers + 1);
+        }
+    }
+
+    #[test]
+    fn groups_follow_the_tree() {
+        let groups = Groups::choose(256, &ranges(256, 256));
+        assert_eq!((groups.count(), groups.columns()), (16, 16));
+        // Ten of them died: the cuts stay where the tree has them, and the sizes differ by a member or two.
+        let groups = Groups::choose(256, &ranges(256, 246));
+        let nodes = |group: usize| {
+            let ranks = groups.ranks(group);
+            let ranges = ranges(256, 246);
+            maximal_nodes(256, ranges[ranks.start].start..ranges[ranks.end - 1].end).len()
+        };
+        assert!((0..groups.count()).all(|group| nodes(group) == 1), "{groups:?}");
+    }
+
+    #[test]
+    fn links_grow_with_the_square_root() {
+        for workers in (UNGROUPED_MAX + 1)..=1024 {
+            let speeds: Vec<f64> = (0..workers).map(|worker| 1.0 + f64::from(worker as u32 % 3)).collect();
+            let members = ranges_by_speed(1500, &speeds);
+            let groups = Groups::choose(1500, &members);
+            assert_eq!(groups.members(), workers);
+            let most = groups.peers_max(0);
+            assert!(most <= 2 * workers.isqrt() + workers.isqrt() / 2 + 4, "{workers}: {most} peers");
+            if workers % 97 == 0 {
+                let peers = |a| (0..workers).filter(|b| groups.linked(a, *b)).count();
+                assert!((0..workers).all(|a| peers(a) <= most));
+                assert!(
+                    (0..workers).all(|a| (0..workers).all(|b| groups.linked(a, b) == groups.linked(b, a)))
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! What all peers have in common while one collective runs.
+
+use std::time::Instant;
+
+use super::exchange::Kept;
+use super::plan::CollectivePlan;
+use super::route::{Headers, Way};
+use crate::frame::Stamp;
+
+/// What does not change while one collective runs, and how far it is.
+pub(super) struct Step<'a> {
+    pub(super) plan: &'a CollectivePlan,
+    pub(super) stamp: Stamp,
+    pub(super) control: &'a [u8],
+    pub(super) partials: &'a [&'a [f32]],
+    pub(super) done: Done,
+    /// Control bytes of the group's members, and of all members, once they are here and somebody is to get them.
+    pub(super) of_group: Option<Vec<u8>>,
+    pub(super) of_all: Option<Vec<u8>>,
+    pub(super) began: Instant,
+}
+
+impl Step<'_> {
+    /// What the control frame with this index holds; `None` if there is none, or not all of it is here yet.
+    pub(super) fn control_bytes(&self, way: &Way, index: usize) -> Option<&[u8]> {
+        match way.controls.get(index)? {
+            Headers::Own => Some(self.control),
+            Headers::Group => self.of_group.as_deref(),
+            Headers::All => self.of_all.as_deref(),
+        }
+    }
+}
+
+/// Pieces that are done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Done {
+    /// Of the own column, added up over the members of the group.
+    pub(super) within: usize,
+    /// Of those among them that are this worker's, added up over the groups.
+    pub(super) across: usize,
+    /// Of the own column, from its beginning, those whose result is here.
+    pub(super) results: usize,
+}
+
+/// Where the values lie that go to peers.
+#[derive(Clone, Copy)]
+pub(super) struct Values<'a> {
+    pub(super) out: &'a [f32],
+    /// Sums of the group, which wait to cross to others.
+    pub(super) kept: &'a Kept,
+}
