@@ -227,7 +227,7 @@ impl Exchange<'_, '_> {
         loop {
             let mut progressed = self.send()?;
             progressed |= self.receive()?;
-            self.gather_controls();
+            progressed |= self.gather_controls();
             progressed |= self.reduce_within();
             progressed |= self.reduce_across();
             self.count_results();

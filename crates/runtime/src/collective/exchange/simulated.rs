@@ -124,7 +124,7 @@ fn run(mut exchanges: Vec<Exchange<'_, '_>>, ids: &[u64], seed: u64) {
                 progressed |=
                     peer.receive_in_memory(from, &exchange.step, received, out).expect("frames that are due");
             }
-            exchange.gather_controls();
+            progressed |= exchange.gather_controls();
             progressed |= exchange.reduce_within();
             progressed |= exchange.reduce_across();
             exchange.count_results();

@@ -108,12 +108,13 @@ fn vector<'a>(
 }
 
 impl Exchange<'_, '_> {
-    /// Puts together the control bytes that are to be handed on, once they are here.
-    pub(super) fn gather_controls(&mut self) {
+    /// Puts together the control bytes that are to be handed on, once they are here. Says whether it did.
+    pub(super) fn gather_controls(&mut self) -> bool {
         let plan = self.step.plan;
         if self.inputs.column.is_empty() {
-            return;
+            return false;
         }
+        let before = (self.step.of_group.is_some(), self.step.of_all.is_some());
         let own = plan.group();
         if self.step.of_group.is_none() {
             let mut bundle = Vec::new();
@@ -121,7 +122,7 @@ impl Exchange<'_, '_> {
                 let peer = self.peers.iter().find(|peer| peer.rank == Some(rank));
                 match peer.map_or(Some(self.step.control), |peer| peer.control(0)) {
                     Some(control) => headers::push(&mut bundle, control),
-                    None => return,
+                    None => return false,
                 }
             }
             self.step.of_group = Some(bundle);
@@ -132,6 +133,7 @@ impl Exchange<'_, '_> {
             let bundles = column.map(|peer| peer.map_or(of_group, |peer| self.peers[peer].control(0)));
             self.step.of_all = bundles.collect::<Option<Vec<_>>>().map(|bundles| bundles.concat());
         }
+        before != (self.step.of_group.is_some(), self.step.of_all.is_some())
     }
 
     /// Adds up the next piece over the members of the group, if it has come from all of them.
