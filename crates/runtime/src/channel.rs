@@ -24,6 +24,7 @@ mod inbox;
 mod lane;
 mod listener;
 mod local;
+pub(crate) mod passing;
 pub(crate) mod patience;
 mod record;
 mod stream;

@@ -28,6 +28,9 @@
 //! *Shadows* hold no virtual nodes: they receive what members receive and send nothing. Where there are several groups,
 //! the owners of one serve them. A shadow that dies costs the members nothing but a line in the outcome.
 //!
+//! Between two workers of one machine whose vectors lie in memory that the other can read, frames say only where the
+//! values are, and that they are there ([`lent`]).
+//!
 //! # No element of `out` is written too early
 //!
 //! `out` keeps the last step's result until the new one replaces it. An element is written only when every member's
@@ -62,6 +65,7 @@
 mod exchange;
 pub(crate) mod groups;
 mod headers;
+mod lent;
 mod peer;
 mod plan;
 mod reduce;

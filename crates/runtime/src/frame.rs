@@ -29,6 +29,10 @@ pub enum FrameKind {
     Contribution = 2,
     /// One piece of the final sum.
     Result = 3,
+    /// Where the sender's partial sums and its sum lie in memory that the receiver can read: it need not be sent them.
+    Lent = 4,
+    /// The sender has read all that it was lent.
+    Returned = 5,
 }
 
 impl FrameKind {
@@ -37,6 +41,8 @@ impl FrameKind {
             1 => Some(FrameKind::Control),
             2 => Some(FrameKind::Contribution),
             3 => Some(FrameKind::Result),
+            4 => Some(FrameKind::Lent),
+            5 => Some(FrameKind::Returned),
             _ => None,
         }
     }

@@ -8,6 +8,8 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bellwether_memory::Arena;
+
 use crate::channel::Stream;
 use crate::channel::patience::{UNKNOWN_PATIENCE, of_steps};
 use crate::progress::Progress;
@@ -26,13 +28,15 @@ pub struct Mesh {
     links: BTreeMap<u64, Link>,
     /// How long a peer may let what was sent to it wait.
     patience: Duration,
+    /// Where the vectors lie that peers of this machine may read.
+    pub(crate) arena: Option<Arena>,
     /// Where its user notes how far it is.
     pub(crate) progress: Option<Arc<Progress>>,
 }
 
 impl Default for Mesh {
     fn default() -> Mesh {
-        Mesh { links: BTreeMap::new(), patience: UNKNOWN_PATIENCE, progress: None }
+        Mesh { links: BTreeMap::new(), patience: UNKNOWN_PATIENCE, arena: None, progress: None }
     }
 }
 
@@ -40,6 +44,12 @@ impl Mesh {
     /// A mesh without connections.
     pub fn new() -> Mesh {
         Mesh::default()
+    }
+
+    /// Peers of this machine that are connected from now on may read the vectors of this arena, while an exchange lends
+    /// them.
+    pub fn share(&mut self, arena: Arena) {
+        self.arena = Some(arena);
     }
 
     /// Adds the connection to `worker`, made nonblocking; an older one to the same worker is closed.
@@ -50,7 +60,7 @@ impl Mesh {
     pub fn insert(&mut self, worker: u64, stream: Stream) -> io::Result<()> {
         stream.set_nonblocking(true)?;
         stream.limit_silence(self.patience)?;
-        self.links.insert(worker, Link::new(stream));
+        self.links.insert(worker, Link::new(stream, self.arena.as_ref()));
         Ok(())
     }
 
@@ -123,8 +133,8 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn new(stream: Stream) -> Link {
-        let conduit = Conduit::new(stream);
+    pub(crate) fn new(stream: Stream, arena: Option<&Arena>) -> Link {
+        let conduit = Conduit::new(stream, arena);
         Link { conduit, stash: vec![0; STASH_BYTES], start: 0, end: 0, buffer_bytes: 0 }
     }
 

@@ -9,6 +9,8 @@
 
 use std::ops::Range;
 
+use bellwether_memory::{Arena, Vector};
+
 pub use bellwether_core::tree::{children, maximal_nodes, ranges, ranges_by_speed};
 
 /// `left[i] += right[i]`, the one addition of partial sums.
@@ -49,10 +51,11 @@ pub struct Accumulator {
     nodes: usize,
     pushed: usize,
     /// Partial sums, leftmost first; then the leaf being filled, if `leaf` was called.
-    stack: Vec<Vec<f32>>,
-    filling: Option<Vec<f32>>,
-    free: Vec<Vec<f32>>,
+    stack: Vec<Vector>,
+    filling: Option<Vector>,
+    free: Vec<Vector>,
     buffers: usize,
+    arena: Option<Arena>,
 }
 
 impl Accumulator {
@@ -72,9 +75,20 @@ impl Accumulator {
             filling: None,
             free: Vec::new(),
             buffers: 0,
+            arena: None,
         };
         accumulator.assign(virtual_nodes, range);
         accumulator
+    }
+
+    /// Takes new buffers from this arena from now on, where others may read them.
+    pub fn share(&mut self, arena: Arena) {
+        self.arena = Some(arena);
+    }
+
+    /// A new buffer, its contents unspecified.
+    pub fn buffer(&self) -> Vector {
+        self.arena.as_ref().map_or_else(|| Vector::private(self.length), Arena::vector)
     }
 
     /// Takes another range of leaves (after a change of membership) and keeps the buffers.
@@ -115,7 +129,7 @@ impl Accumulator {
     /// # Panics
     ///
     /// If one is not of the vector's length.
-    pub fn give(&mut self, buffers: Vec<Vec<f32>>) {
+    pub fn give(&mut self, buffers: Vec<Vector>) {
         assert!(buffers.iter().all(|buffer| buffer.len() == self.length), "buffers have the vector's length");
         self.buffers += buffers.len();
         self.free.extend(buffers);
@@ -151,11 +165,9 @@ impl Accumulator {
     pub fn leaf(&mut self) -> &mut [f32] {
         assert!(self.pushed < self.merges.len(), "all leaves of the range have been pushed");
         if self.filling.is_none() {
-            let buffer = self.free.pop().unwrap_or_else(|| {
-                self.buffers += 1;
-                vec![0.0; self.length]
-            });
-            self.filling = Some(buffer);
+            let free = self.free.pop();
+            self.buffers += usize::from(free.is_none());
+            self.filling = Some(free.unwrap_or_else(|| self.buffer()));
         }
         self.filling.as_deref_mut().expect("a buffer was just put there")
     }
@@ -213,7 +225,7 @@ impl Accumulator {
     pub fn partials(&self) -> Vec<&[f32]> {
         assert!(self.is_complete(), "{} of {} leaves were pushed", self.pushed, self.merges.len());
         debug_assert_eq!(self.stack.len(), self.nodes);
-        self.stack.iter().map(Vec::as_slice).collect()
+        self.stack.iter().map(|sum| &**sum).collect()
     }
 
     /// Exchanges the only partial sum for the buffer `out`, without a copy; `false` when there are several.
@@ -221,7 +233,7 @@ impl Accumulator {
     /// # Panics
     ///
     /// If leaves are missing, or `out` is not of the vector's length.
-    pub fn swap_only(&mut self, out: &mut Vec<f32>) -> bool {
+    pub fn swap_only(&mut self, out: &mut Vector) -> bool {
         assert!(self.is_complete(), "{} of {} leaves were pushed", self.pushed, self.merges.len());
         assert_eq!(out.len(), self.length, "the buffers have one length");
         let [only] = self.stack.as_mut_slice() else { return false };
@@ -394,10 +406,10 @@ mod tests {
         accumulator.push();
         assert!(!accumulator.is_complete());
         assert_eq!((accumulator.lacking(8, 0..8), accumulator.lacking(8, 3..4)), (2, 0));
-        accumulator.give(vec![vec![0.0; 3]; 2]);
+        accumulator.give(vec![Vector::private(3), Vector::private(3)]);
         accumulator.assign(8, 0..8);
         assert_eq!(accumulator.buffers(), 4);
-        accumulator.give(vec![vec![0.0; 3]; 2]);
+        accumulator.give(vec![Vector::private(3), Vector::private(3)]);
         accumulator.assign(8, 0..8);
         assert_eq!(accumulator.buffers(), 4);
     }

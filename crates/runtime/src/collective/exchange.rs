@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use bellwether_core::record::Traffic;
 
 use super::CollectiveError;
+use super::lent::Lent;
 use super::peer::{Fault, Peer, received_length};
 use super::plan::CollectivePlan;
 use super::reduce::Reduction;
@@ -147,12 +148,21 @@ impl Collective {
         }
         let Collective { plan, peers, received, kept, blocks, inputs } = self;
         let (done, began) = (Done::default(), Instant::now());
-        let step = Step { plan, stamp, control, partials, done, of_group: None, of_all: None, began };
+        let lent = mesh.arena.as_ref().and_then(|arena| Lent::of(plan, arena, partials, out));
+        let lent = lent.map(|lent| lent.encode());
+        let lends = lent.is_some();
+        let step = Step { plan, stamp, control, partials, lent, done, of_group: None, of_all: None, began };
         let progress = mesh.progress.clone();
         let links = connect(peers, mesh, plan.buffer_bytes())?;
+        for (peer, link) in peers.iter_mut().zip(&links) {
+            peer.lends = lends && link.as_ref().is_some_and(|link| peer.can_borrow(plan, link));
+        }
         let mut exchange = Exchange { step, peers, links, received, kept, blocks, inputs, out, progress };
-        exchange.run(wake)?;
-        Ok(self.outcome(control))
+        let result = exchange.run(wake);
+        if let (Err(_), Some(arena)) = (&result, &mesh.arena) {
+            arena.revoke();
+        }
+        result.map(|()| self.outcome(control))
     }
 
     fn outcome(&mut self, control: &[u8]) -> Outcome {
@@ -201,7 +211,7 @@ fn connect<'m>(
     Ok(links)
 }
 
-fn lost(worker: u64, why: impl ToString) -> CollectiveError {
+pub(super) fn lost(worker: u64, why: impl ToString) -> CollectiveError {
     CollectiveError::PeerLost { worker, why: why.to_string() }
 }
 
@@ -228,7 +238,7 @@ impl Exchange<'_, '_> {
             let mut progressed = self.send()?;
             progressed |= self.receive()?;
             progressed |= self.gather_controls();
-            progressed |= self.reduce_within();
+            progressed |= self.reduce_within()?;
             progressed |= self.reduce_across();
             self.count_results();
             if self.members_are_served() {

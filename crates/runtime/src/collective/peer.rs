@@ -5,10 +5,12 @@ use std::io::{self, IoSlice};
 use std::ops::Range;
 
 use bellwether_core::record::Traffic;
+use bellwether_memory::View;
 use thiserror::Error;
 
 use super::headers;
-use super::plan::{CollectivePlan, LOOKAHEAD};
+use super::lent::{Borrowed, Lent};
+use super::plan::{CollectivePlan, LOOKAHEAD, Mode};
 use super::route::{Route, Sequence, Way};
 use super::step::{Step, Values};
 use crate::frame::{CONTROL_BYTES_MAX, FRAME_HEADER_BYTES, FrameHeader, FrameKind, ProtocolError};
@@ -60,6 +62,11 @@ pub(super) struct Peer {
     route: usize,
     /// False once a shadow has been given up.
     pub(super) alive: bool,
+    /// Whether it is lent this worker's vectors, instead of being sent them.
+    pub(super) lends: bool,
+    lent_queued: bool,
+    returned: bool,
+    borrowed: Borrowed,
     /// Whether a write may succeed, as far as is known.
     pub(super) writable: bool,
     /// Whether a read may succeed, as far as is known.
@@ -86,6 +93,10 @@ impl Peer {
             rank,
             route,
             alive: true,
+            lends: false,
+            lent_queued: false,
+            returned: false,
+            borrowed: Borrowed::default(),
             writable: true,
             readable: true,
             queue: VecDeque::with_capacity(FRAMES_PER_WRITE),
@@ -113,6 +124,38 @@ impl Peer {
         &plan.routes[self.route]
     }
 
+    /// Whether it can read this worker's vectors where they lie, and has to.
+    pub(super) fn can_borrow(&self, plan: &CollectivePlan, link: &Link) -> bool {
+        let to = &self.route(plan).to;
+        let gets_values = to.contributions.count + to.results.count > 0;
+        self.rank.is_some() && !to.crosses && gets_values && link.conduit.lane.is_some()
+    }
+
+    /// Whether all that it lends has been read.
+    fn is_read(&self, plan: &CollectivePlan) -> bool {
+        let from = &self.route(plan).from;
+        self.borrowed.copied == from.contributions.count && self.results_received == from.results.count
+    }
+
+    /// Copies the partial sums of a piece, if it lends them.
+    pub(super) fn copy_lent(
+        &mut self,
+        link: &mut Link,
+        plan: &CollectivePlan,
+        index: usize,
+        received: &mut [f32],
+    ) -> io::Result<()> {
+        let from = &self.route(plan).from;
+        let Some(lent) = self.borrowed.lent.as_ref().filter(|_| index < from.contributions.count) else {
+            return Ok(());
+        };
+        let range = plan.range(&from.contributions, index);
+        let place = place(plan, from, index, received.len());
+        lent.read_partials(view(link)?, range.start, &mut received[place])?;
+        self.borrowed.copied = index + 1;
+        Ok(())
+    }
+
     /// Gives its control frames' bytes away: those of a member with this rank, and what it handed on.
     pub(super) fn give_controls(&mut self, plan: &CollectivePlan, rank: usize, headers: &mut [Vec<u8>]) {
         let of = self.route(plan).from.controls;
@@ -133,6 +176,8 @@ impl Peer {
     pub(super) fn has_sent(&self, plan: &CollectivePlan) -> bool {
         let to = &self.route(plan).to;
         self.queue.is_empty()
+            && (!self.lends || self.lent_queued)
+            && (self.borrowed.lent.is_none() || self.borrowed.return_queued)
             && self.controls_queued == to.controls.len()
             && self.contributions_queued == to.contributions.count
             && self.results_queued == to.results.count
@@ -142,6 +187,7 @@ impl Peer {
     pub(super) fn has_received(&self, plan: &CollectivePlan) -> bool {
         let from = &self.route(plan).from;
         self.controls_received == from.controls.len()
+            && (!self.lends || self.returned)
             && self.contributions_received == from.contributions.count
             && self.results_received == from.results.count
     }
@@ -240,6 +286,9 @@ impl Peer {
                         gather.push(bytemuck::cast_slice(&partial[range.clone()]), &mut skip);
                     }
                 }
+                FrameKind::Lent => gather.push(step.lent.as_deref().unwrap_or_default(), &mut skip),
+                FrameKind::Result if self.lends => {}
+                FrameKind::Returned => {}
                 FrameKind::Result => {
                     let range = step.plan.range(&way.results, frame.index);
                     gather.push(bytemuck::cast_slice(&values.out[range]), &mut skip);
@@ -258,6 +307,12 @@ impl Peer {
         }
         if self.controls_queued == 0 && !way.controls.is_empty() {
             return None;
+        }
+        if self.lends && !self.lent_queued {
+            return Some((FrameKind::Lent, 0));
+        }
+        if self.borrowed.lent.is_some() && !self.borrowed.return_queued && self.is_read(step.plan) {
+            return Some((FrameKind::Returned, 0));
         }
         // Across groups the results are those of the pieces that this worker adds up, else those of its column.
         let results = if way.crosses { done.across } else { done.results };
@@ -282,9 +337,19 @@ impl Peer {
                     self.controls_queued += 1;
                     step.control_bytes(&way, index).map_or(0, <[u8]>::len)
                 }
+                FrameKind::Lent => {
+                    self.lent_queued = true;
+                    let count = way.contributions.count;
+                    (self.contributions_queued, self.contributions_sent) = (count, count);
+                    Lent::bytes(way.partials)
+                }
+                FrameKind::Returned => {
+                    self.borrowed.return_queued = true;
+                    0
+                }
                 FrameKind::Result => {
                     self.results_queued += 1;
-                    4 * plan.range(&way.results, index).len()
+                    if self.lends { 0 } else { 4 * plan.range(&way.results, index).len() }
                 }
                 FrameKind::Contribution => {
                     self.contributions_queued += 1;
@@ -338,6 +403,10 @@ impl Peer {
                     }
                 }
                 Incoming::Payload { kind, index, length, filled } if filled == length => {
+                    if let (FrameKind::Result, Some(lent)) = (kind, &self.borrowed.lent) {
+                        let range = step.plan.range(&self.route(step.plan).from.results, index);
+                        lent.read_sum(view(link)?, range.start, &mut out[range])?;
+                    }
                     self.finish(kind, index, step.plan)?;
                     self.traffic.received_bytes += (FRAME_HEADER_BYTES + length) as u64;
                     self.traffic.received_s = step.began.elapsed().as_secs_f64();
@@ -390,6 +459,8 @@ impl Peer {
                 &mut received[range]
             }
             FrameKind::Result => &mut out[plan.range(&way.results, index)],
+            FrameKind::Lent => return self.borrowed.target(filled, length),
+            FrameKind::Returned => return &mut [],
         };
         &mut bytemuck::cast_slice_mut(values)[filled..]
     }
@@ -418,7 +489,11 @@ impl Peer {
         let (plan, way) = (step.plan, &self.route(step.plan).from);
         let index = header.index as usize;
         let found = u64::from(header.length_bytes);
+        let out_of_turn = ProtocolError::OutOfTurn { kind: header.kind, index: header.index };
         let (next, sequence, vectors) = match header.kind {
+            FrameKind::Lent | FrameKind::Returned => {
+                return self.begin_lending(header, plan, out_of_turn);
+            }
             FrameKind::Control => (self.controls_received, None, 0),
             FrameKind::Contribution => (self.contributions_received, Some(&way.contributions), way.partials),
             FrameKind::Result => (self.results_received, Some(&way.results), 1),
@@ -426,9 +501,11 @@ impl Peer {
         let count = sequence.map_or(way.controls.len(), |sequence| sequence.count);
         let early = sequence.is_some() && self.controls_received == 0 && !way.controls.is_empty();
         if early || index != next || index >= count {
-            return Err(ProtocolError::OutOfTurn { kind: header.kind, index: header.index });
+            return Err(out_of_turn);
         }
         let expected = match sequence {
+            // It is there to be read.
+            Some(_) if self.borrowed.lent.is_some() => 0,
             Some(sequence) => 4 * (vectors * plan.range(sequence, index).len()) as u64,
             None => {
                 let most = headers::bytes_max(plan, self.rank.unwrap_or(0), way.controls[index]);
@@ -444,6 +521,40 @@ impl Peer {
         Ok(())
     }
 
+    /// As `begin`, of a frame about memory that is lent.
+    fn begin_lending(
+        &mut self,
+        header: &FrameHeader,
+        plan: &CollectivePlan,
+        out_of_turn: ProtocolError,
+    ) -> Result<(), ProtocolError> {
+        let (from, to) = (&self.route(plan).from, &self.route(plan).to);
+        let untouched = self.contributions_received + self.results_received == 0;
+        let values = from.contributions.count + from.results.count;
+        let (due, expected) = match header.kind {
+            FrameKind::Lent => (
+                plan.mode == Mode::Bulk
+                    && !from.crosses
+                    && values > 0
+                    && untouched
+                    && self.borrowed.lent.is_none(),
+                Lent::bytes(from.partials),
+            ),
+            // Who reads all results has the last of them.
+            _ => (self.lends && !self.returned && self.results_queued == to.results.count, 0),
+        };
+        if !due || header.index != 0 || self.controls_received == 0 {
+            return Err(out_of_turn);
+        }
+        let (expected, found) = (expected as u64, u64::from(header.length_bytes));
+        if found != expected {
+            return Err(ProtocolError::Length { expected, found });
+        }
+        self.incoming =
+            Incoming::Payload { kind: header.kind, index: 0, length: expected as usize, filled: 0 };
+        Ok(())
+    }
+
     fn finish(&mut self, kind: FrameKind, index: usize, plan: &CollectivePlan) -> Result<(), ProtocolError> {
         match kind {
             FrameKind::Control => {
@@ -453,10 +564,20 @@ impl Peer {
             }
             FrameKind::Contribution => self.contributions_received = index + 1,
             FrameKind::Result => self.results_received = index + 1,
+            FrameKind::Lent => {
+                self.borrowed.came()?;
+                self.contributions_received = self.route(plan).from.contributions.count;
+            }
+            FrameKind::Returned => self.returned = true,
         }
         self.incoming = Incoming::Header;
         Ok(())
     }
+}
+
+/// The memory of a peer that lends it.
+fn view(link: &mut Link) -> io::Result<&View> {
+    link.conduit.view().ok_or_else(|| io::Error::other("it lends memory that it has not passed on"))
 }
 
 /// Places for the contributions of one peer.

@@ -13,6 +13,8 @@ pub(super) struct Step<'a> {
     pub(super) stamp: Stamp,
     pub(super) control: &'a [u8],
     pub(super) partials: &'a [&'a [f32]],
+    /// Where the partial sums and `out` lie, for peers who can read them there.
+    pub(super) lent: Option<Vec<u8>>,
     pub(super) done: Done,
     /// Control bytes of the group's members, and of all members, once they are here and somebody is to get them.
     pub(super) of_group: Option<Vec<u8>>,

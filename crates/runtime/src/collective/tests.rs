@@ -16,6 +16,7 @@ use crate::channel::Stream;
 use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameKind};
 use crate::mesh::Mesh;
 use crate::tree::{Accumulator, ranges};
+use bellwether_memory::{Arena, Vector};
 
 const JOB: u64 = 0xB311;
 
@@ -35,6 +36,8 @@ struct Case {
     /// Ranks at which groups begin, beside 0.
     cuts: Vec<usize>,
     lanes: Lanes,
+    /// Whether vectors lie where those with a lane can read them.
+    lends: bool,
 }
 
 /// Which pairs have a lane of shared memory.
@@ -69,6 +72,7 @@ impl Case {
             delays: 0,
             cuts: Vec::new(),
             lanes: Lanes::None,
+            lends: false,
         }
     }
 
@@ -106,6 +110,11 @@ impl Case {
     fn meshes(&self) -> Vec<(u64, Mesh)> {
         let ids = self.ids();
         let mut meshes: Vec<(u64, Mesh)> = ids.iter().map(|id| (*id, Mesh::new())).collect();
+        if self.lends {
+            for (_, mesh) in &mut meshes {
+                mesh.share(Arena::create(self.length, 16).unwrap());
+            }
+        }
         let (groups, members) = (self.groups(), self.workers as usize);
         for a in 0..ids.len() {
             let linked = |b: &usize| match a.checked_sub(members) {
@@ -151,7 +160,14 @@ fn leaf_value(step: u64, leaf: u32, index: usize) -> f32 {
 }
 
 fn accumulate(case: &Case, step: u64, range: std::ops::Range<u32>) -> Accumulator {
+    accumulate_in(None, case, step, range)
+}
+
+fn accumulate_in(arena: Option<&Arena>, case: &Case, step: u64, range: std::ops::Range<u32>) -> Accumulator {
     let mut accumulator = Accumulator::new(case.virtual_nodes, range.clone(), case.length);
+    if let Some(arena) = arena {
+        accumulator.share(arena.clone());
+    }
     for leaf in range {
         for (index, value) in accumulator.leaf().iter_mut().enumerate() {
             *value = leaf_value(step, leaf, index);
@@ -217,21 +233,35 @@ fn check(case: &Case) {
     });
 }
 
+/// What comes after a collective may write where the sums were, whoever read them there.
+fn overwrite(mut sums: Accumulator) {
+    sums.reset();
+    while !sums.is_complete() {
+        sums.leaf().fill(f32::NAN);
+        sums.push();
+    }
+}
+
 /// Returns what the last step moved.
 fn work(case: &Case, me: u64, mut mesh: Mesh, expected: &[Vec<f32>]) -> Vec<Traffic> {
     let (_waker, wake) = wake_pair().unwrap();
     let mut collective = case.collective(me, case.length);
     let mut boundary = case.collective(me, 0);
     let range = collective.plan().rank().map(|rank| collective.plan().members()[rank].nodes.clone());
-    let mut out = vec![f32::NAN; case.length];
+    let arena = mesh.arena.clone();
+    let mut out = arena.as_ref().map_or_else(|| Vector::private(case.length), Arena::vector);
+    out.fill(f32::NAN);
     let mut traffic = Vec::new();
     for step in 0..2 {
         pause(case, me, step);
         let control = control_of(me, step);
         let outcome = match &range {
             Some(range) => {
-                let sums = accumulate(case, step, range.clone());
-                collective.run(&mut mesh, stamp(step), &control, &sums.partials(), &mut out, &wake)
+                let sums = accumulate_in(arena.as_ref(), case, step, range.clone());
+                let outcome =
+                    collective.run(&mut mesh, stamp(step), &control, &sums.partials(), &mut out, &wake);
+                overwrite(sums);
+                outcome
             }
             None => collective.receive(&mut mesh, stamp(step), &mut out, &wake),
         };
@@ -261,6 +291,7 @@ fn all_memberships_of_few_virtual_nodes_give_the_canonical_bits() {
                 case.piece_bytes = 256;
                 case.shadows = u64::from(virtual_nodes % 2);
                 case.lanes = [Lanes::None, Lanes::All, Lanes::Some(3)][(workers % 3) as usize];
+                case.lends = length % 2 == 1;
                 check(&case);
             }
         }
@@ -278,6 +309,8 @@ fn vectors_of_some_mebibytes_with_production_sizes() {
         check(&case);
         case.lanes = Lanes::All;
         check(&case);
+        case.lends = true;
+        check(&case);
     }
 }
 
@@ -292,7 +325,7 @@ fn tiny_socket_buffers_do_not_dead_lock() {
         case.piece_bytes = 16 * 1024;
         case.delays = 1;
         check(&case);
-        case.lanes = Lanes::Some(1);
+        (case.lanes, case.lends) = (Lanes::Some(1), true);
         check(&case);
     }
 }
@@ -312,11 +345,12 @@ proptest! {
         delays in 0u64..1000,
         cuts in prop::collection::vec(1usize..16, 0..5),
         lanes in prop_oneof![Just(Lanes::None), Just(Lanes::All), (0u64..1000).prop_map(Lanes::Some)],
+        lends in any::<bool>(),
     ) {
         let workers = workers.min(virtual_nodes);
         let piece_bytes = if length > 10_000 { piece_bytes.max(4096) } else { piece_bytes };
         let sizes = Case { shadows, small_bytes_max, piece_bytes, buffer_bytes, ..Case::new(virtual_nodes, workers, length) };
-        check(&Case { delays, lanes, cuts, ..sizes });
+        check(&Case { delays, lanes, lends, cuts, ..sizes });
     }
 }
 
@@ -330,8 +364,14 @@ fn one_member(
 ) -> Result<Outcome, CollectiveError> {
     let mut collective = case.collective(me, case.length);
     let range = collective.plan().members()[collective.plan().rank().unwrap()].nodes.clone();
-    let sums = accumulate(case, 0, range);
-    collective.run(mesh, stamp(0), b"control", &sums.partials(), out, wake)
+    let arena = mesh.arena.clone();
+    let sums = accumulate_in(arena.as_ref(), case, 0, range);
+    let mut lent = arena.as_ref().map_or_else(|| Vector::private(case.length), Arena::vector);
+    lent.copy_from_slice(out);
+    let outcome = collective.run(mesh, stamp(0), b"control", &sums.partials(), &mut lent, wake);
+    overwrite(sums);
+    out.copy_from_slice(&lent);
+    outcome
 }
 
 #[test]
@@ -340,7 +380,7 @@ fn a_member_that_dies_is_named_by_every_other() {
         [(10, Lanes::None), (10, Lanes::All), (2_000_000, Lanes::None), (2_000_000, Lanes::All)]
     {
         with_watchdog(move || {
-            let case = Case { lanes, ..Case::new(4, 4, length) };
+            let case = Case { lanes, lends: lanes == Lanes::All, ..Case::new(4, 4, length) };
             let mut meshes = case.meshes();
             let (_, victim) = meshes.remove(2);
             std::thread::scope(|scope| {
@@ -408,7 +448,11 @@ fn a_member_of_a_group_that_dies_is_named_by_its_peers_alone() {
 #[test]
 fn a_member_that_dies_in_mid_stream_never_leaves_others_hanging() {
     for lanes in [Lanes::None, Lanes::All] {
-        is_interrupted_in_mid_stream(Case { lanes, ..Case::new(4, 4, 4_000_000) });
+        is_interrupted_in_mid_stream(Case {
+            lanes,
+            lends: lanes == Lanes::All,
+            ..Case::new(4, 4, 4_000_000)
+        });
     }
 }
 
@@ -447,7 +491,7 @@ fn a_waker_interrupts_and_nothing_was_written_before_all_contributed() {
     ];
     for (length, workers, cuts, lanes) in cases {
         with_watchdog(move || {
-            let mut case = Case { lanes, ..Case::new(8, workers, length) };
+            let mut case = Case { lanes, lends: lanes != Lanes::None, ..Case::new(8, workers, length) };
             case.cuts = cuts;
             let mut meshes = case.meshes();
             // It never takes part.
@@ -632,6 +676,32 @@ fn many_members_in_threads() {
         (case.cuts, case.shadows) = ((1..8).map(|group| 8 * group).collect(), 2);
         check(&case);
     }
+}
+
+#[test]
+fn a_peer_cannot_read_what_was_revoked_nor_beyond_what_it_was_lent() {
+    with_watchdog(|| {
+        let case = Case { lanes: Lanes::All, lends: true, ..Case::new(2, 2, 1_000_000) };
+        let mut meshes = case.meshes();
+        let (_, mut peer) = meshes.pop().unwrap();
+        let (me, mut mesh) = meshes.pop().unwrap();
+        // The peer says where its memory is, gives up, and writes there what it wants.
+        let arena = peer.arena.clone().unwrap();
+        let lent: Vec<u8> = [arena.generation(), 0, 0].into_iter().flat_map(u64::to_le_bytes).collect();
+        let control = frame(FrameKind::Control, 0, 0, stamp(0));
+        let said = frame(FrameKind::Lent, 24, 0, stamp(0));
+        let bytes = [&control[..], &said, &lent].concat();
+        let (_, link) = peer.links_mut().next().unwrap();
+        link.write(&[std::io::IoSlice::new(&bytes)]).unwrap();
+        arena.revoke();
+        let (_waker, wake) = wake_pair().unwrap();
+        let mut out = vec![-7.0; case.length];
+        match one_member(&case, me, &mut mesh, &wake, &mut out) {
+            Err(CollectiveError::PeerLost { worker: 11, why }) => assert!(why.contains("no longer"), "{why}"),
+            other => panic!("{other:?}"),
+        }
+        assert!(out.iter().all(|value| *value == -7.0), "nothing of it was used");
+    });
 }
 
 #[test]

@@ -2,9 +2,10 @@
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 
-use bellwether_memory::{Interest, Lane};
+use bellwether_memory::{Arena, Interest, Lane, View};
 
 use crate::channel::Stream;
+use crate::channel::passing::{pass, receive};
 
 /// What one attempt to read or write moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,14 +26,29 @@ pub(crate) enum Moved {
 pub(crate) struct Conduit {
     pub(crate) stream: Stream,
     pub(crate) lane: Option<Lane>,
+    /// The vectors of the other end, if it lets this one read them.
+    view: Option<View>,
     /// Whether the other end of the socket beside a lane is closed; the lane may still hold bytes.
     closed: bool,
 }
 
 impl Conduit {
-    pub(crate) fn new(stream: Stream) -> Conduit {
+    /// With a lane, the other end may read the vectors of `arena` where they lie.
+    pub(crate) fn new(stream: Stream, arena: Option<&Arena>) -> Conduit {
         let lane = stream.take_lane();
-        Conduit { stream, lane, closed: false }
+        if let (Some(_), Some(arena)) = (&lane, arena) {
+            // Where it cannot be passed on the connection is broken, and the first exchange meets that.
+            let _ = pass(&stream, arena.descriptor());
+        }
+        Conduit { stream, lane, view: None, closed: false }
+    }
+
+    /// The vectors of the other end, which it passed on when the two met.
+    pub(crate) fn view(&mut self) -> Option<&View> {
+        if self.view.is_none() {
+            self.hear();
+        }
+        self.view.as_ref()
     }
 
     /// Reads what there is.
@@ -80,9 +96,10 @@ impl Conduit {
     pub(crate) fn hear(&mut self) -> bool {
         let mut wakes = [0; 64];
         while !self.closed {
-            match (&self.stream).read(&mut wakes) {
-                Ok(0) => self.closed = true,
-                Ok(_) => {}
+            match receive(&self.stream, &mut wakes) {
+                Ok((0, _)) => self.closed = true,
+                Ok((_, Some(descriptor))) => self.view = View::open(&descriptor).ok(),
+                Ok((_, None)) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(_) => self.closed = true,

@@ -31,7 +31,7 @@ pub(super) struct Source(Link);
 
 impl Source {
     pub(super) fn new(stream: Stream) -> Source {
-        Source(Link::new(stream))
+        Source(Link::new(stream, None))
     }
 
     /// The next header; `None` when the other side has closed between two frames.

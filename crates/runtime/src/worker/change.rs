@@ -14,8 +14,8 @@ impl Worker {
     /// Connects to new peers, and makes the memory that a larger share needs, on a thread of its own.
     pub(super) fn prepare(&mut self, membership: Membership) {
         let (connector, mailbox) = (self.connector.clone(), Arc::clone(&self.connection.mailbox));
-        let (lacking, length) = self.engine.lacking_buffers(&membership);
-        if lacking == 0 && membership.new_peers(connector.me).is_empty() {
+        let mut buffers = self.engine.lacking_buffers(&membership);
+        if buffers.is_empty() && membership.new_peers(connector.me).is_empty() {
             // Nothing is to be made, so the collective of this step can say so, not only that of the next.
             self.prepared.push((membership.epoch, Preparation::default()));
             let effects = self.member.prepared(membership, Ok(()));
@@ -25,9 +25,11 @@ impl Worker {
         let patience = self.engine.mesh.patience();
         let connect = move || {
             let peers = membership.new_peers(connector.me);
+            // Memory that was never written to is slow at its first use, and the others would wait for it.
+            buffers.iter_mut().for_each(|buffer| buffer.fill(1.0));
             let links = connector.connect(&membership, &peers, patience, &|| mailbox.urgent());
             let preparation = links
-                .map(|links| Preparation { links, buffers: vec![vec![1.0; length]; lacking] })
+                .map(|links| Preparation { links, buffers })
                 .map_err(|(peer, why)| (peer.unwrap_or(0), why));
             mailbox.put(Event::Prepared(membership, preparation));
         };

@@ -13,6 +13,7 @@ use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
 use bellwether_core::job::Job;
+use bellwether_memory::{Arena, Vector};
 
 use super::incoming::Incoming;
 use crate::collective::{
@@ -121,7 +122,7 @@ pub(super) struct Engine {
     bulk: Option<Collective>,
     control: Option<Collective>,
     /// Sums of the last finished update.
-    out: Vec<f32>,
+    out: Vector,
     last: Sums,
     /// Memory for the workload's own update rule.
     mean: Vec<f32>,
@@ -149,12 +150,20 @@ impl Engine {
         let optimizer = Optimizer::new(job, job.total_steps(order.samples));
         let state = TrainingState::zeros(workload.layout(), optimizer.slots().len());
         let length = workload.layout().parameter_count() + workload.layout().state_count();
+        let mut accumulator = Accumulator::new(order.virtual_nodes, 0..0, length);
+        let mut mesh = Mesh::new();
+        // Without memory that can be shared the sums are copied to peers of this machine, too.
+        if let Ok(arena) = Arena::create(length, 2 + 2 * order.virtual_nodes.ilog2() as usize + 2) {
+            accumulator.share(arena.clone());
+            mesh.share(arena);
+        }
         Engine {
             state: Arc::new(RwLock::new(state)),
             optimizer,
-            accumulator: Accumulator::new(order.virtual_nodes, 0..0, length),
+            out: accumulator.buffer(),
+            accumulator,
             order,
-            mesh: Mesh::new(),
+            mesh,
             job: token.job_tag(),
             seed: job.seed,
             me,
@@ -163,7 +172,6 @@ impl Engine {
             membership: Membership::default(),
             bulk: None,
             control: None,
-            out: vec![0.0; length],
             last: Sums { loss: f64::NAN, squares: 0.0, weight: 0.0 },
             mean: Vec::new(),
             part: Vec::new(),
@@ -240,10 +248,11 @@ impl Engine {
         Ok(())
     }
 
-    /// How many buffers for partial sums a membership needs beyond those that are there, and their length.
-    pub(super) fn lacking_buffers(&self, membership: &Membership) -> (usize, usize) {
+    /// The buffers for partial sums that a membership needs beyond those that are there. They were never written to.
+    pub(super) fn lacking_buffers(&self, membership: &Membership) -> Vec<Vector> {
         let nodes = membership.rank(self.me).map_or(0..0, |rank| membership.active[rank].nodes.clone());
-        (self.accumulator.lacking(self.order.virtual_nodes, nodes), self.out.len())
+        let lacking = self.accumulator.lacking(self.order.virtual_nodes, nodes);
+        (0..lacking).map(|_| self.accumulator.buffer()).collect()
     }
 
     fn plan(&self, length: usize) -> Result<CollectivePlan, PlanError> {
@@ -388,7 +397,7 @@ impl Engine {
         let mut collective = Collective::new(plan.map_err(|e| Fault::Collective(None, e.to_string()))?);
         let stamp = self.stamp(steps.start);
         if self.me == source {
-            let copy = self.out.clone();
+            let copy = self.out.to_vec();
             let header = [self.last.loss, self.last.squares, self.last.weight].map(f64::to_le_bytes).concat();
             let run = collective.run(&mut self.mesh, stamp, &header, &[&copy], &mut self.out, &self.wake);
             run.map_err(fault)?;

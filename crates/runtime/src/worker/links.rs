@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bellwether_core::profile::Network;
+use bellwether_memory::Vector;
 
 use crate::channel::{ConnectionKind, DialError, Hello, Inbox, InboxError, Stream, dial, resolve};
 use crate::control::Token;
@@ -41,7 +42,7 @@ pub(crate) struct Links {
 pub(crate) struct Preparation {
     pub(super) links: Links,
     /// Memory for partial sums, written to once: the first use of memory is slow, and others would wait.
-    pub(super) buffers: Vec<Vec<f32>>,
+    pub(super) buffers: Vec<Vector>,
 }
 
 /// Why another process did not get or give what a stream was opened for.

@@ -98,7 +98,8 @@ fn in_memory<'a>(
 ) -> Exchange<'a, 'a> {
     let Collective { plan, peers, received, kept, blocks, inputs } = collective;
     let (done, began) = (Done::default(), Instant::now());
-    let step = Step { plan, stamp: STAMP, control, partials, done, of_group: None, of_all: None, began };
+    let (lent, of_group, of_all) = (None, None, None);
+    let step = Step { plan, stamp: STAMP, control, partials, lent, done, of_group, of_all, began };
     Exchange { step, peers, links: Vec::new(), received, kept, blocks, inputs, out, progress: None }
 }
 
@@ -125,7 +126,7 @@ fn run(mut exchanges: Vec<Exchange<'_, '_>>, ids: &[u64], seed: u64) {
                     peer.receive_in_memory(from, &exchange.step, received, out).expect("frames that are due");
             }
             progressed |= exchange.gather_controls();
-            progressed |= exchange.reduce_within();
+            progressed |= exchange.reduce_within().expect("nothing is lent");
             progressed |= exchange.reduce_across();
             exchange.count_results();
         }

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use super::Exchange;
+use super::{Exchange, lost};
+use crate::collective::CollectiveError;
 use crate::collective::headers;
 use crate::collective::peer::{Peer, place};
 use crate::collective::plan::{CollectivePlan, Mode};
@@ -137,18 +138,19 @@ impl Exchange<'_, '_> {
     }
 
     /// Adds up the next piece over the members of the group, if it has come from all of them.
-    pub(super) fn reduce_within(&mut self) -> bool {
+    pub(super) fn reduce_within(&mut self) -> Result<bool, CollectiveError> {
         let plan = self.step.plan;
         let index = self.step.done.within;
         let missing = |(peer, route): (&Peer, &Route)| {
             route.rank.is_some() && !route.from.crosses && peer.contributions_received <= index
         };
         let Some(column) = plan.own_column().filter(|column| index < plan.pieces(*column)) else {
-            return false;
+            return Ok(false);
         };
         if self.peers.iter().zip(&plan.routes).any(missing) || !self.has_room(index) {
-            return false;
+            return Ok(false);
         }
+        self.copy_lent(index)?;
         let piece = plan.piece_range(column, index);
         let (received, partials) = (&*self.received, self.step.partials);
         let own = |vector: usize, range: Range<usize>| {
@@ -167,7 +169,19 @@ impl Exchange<'_, '_> {
             reduction.run(input, self.blocks, sum);
         }
         self.step.done.within += 1;
-        true
+        Ok(true)
+    }
+
+    /// Copies the partial sums of a piece from the memory of those who lend them.
+    fn copy_lent(&mut self, index: usize) -> Result<(), CollectiveError> {
+        let links = self.links.iter_mut().zip(self.received.iter_mut());
+        for (peer, (link, received)) in self.peers.iter_mut().zip(links) {
+            if let Some(link) = link {
+                peer.copy_lent(link, self.step.plan, index, received)
+                    .map_err(|why| lost(peer.worker, why))?;
+            }
+        }
+        Ok(())
     }
 
     /// Adds up this worker's next piece over the groups, if it has come from all of them.

@@ -1,0 +1,93 @@
+//! Memory that is lent: a peer of this machine reads partial sums and results where they lie.
+//!
+//! A worker whose vectors lie in an [`Arena`] tells such a peer once where they are, and of each piece of the result that
+//! it is there; the peer copies a piece when it adds it up, or takes it over. A collective ends when all that was lent has
+//! been returned, so what comes after may write there. One that fails revokes all that it lent: a peer that still reads
+//! finds that out before it uses what it read.
+
+use std::io;
+
+use bellwether_memory::{Arena, Broken, View};
+
+use super::plan::{CollectivePlan, Mode};
+use crate::frame::ProtocolError;
+
+/// Where a worker's vectors lie in its arena.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Lent {
+    generation: u64,
+    out: u64,
+    partials: Vec<u64>,
+}
+
+impl Lent {
+    /// What this worker can lend, if all of it lies in its arena and is not sent as a whole anyway.
+    pub(super) fn of(plan: &CollectivePlan, arena: &Arena, partials: &[&[f32]], out: &[f32]) -> Option<Lent> {
+        if plan.mode == Mode::Small || partials.is_empty() {
+            return None;
+        }
+        let partials = partials.iter().map(|partial| arena.offset_of(partial)).collect::<Option<_>>()?;
+        Some(Lent { generation: arena.generation(), out: arena.offset_of(out)?, partials })
+    }
+
+    /// Bytes of a frame that names so many partial sums.
+    pub(super) fn bytes(partials: usize) -> usize {
+        8 * (2 + partials)
+    }
+
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let words = [self.generation, self.out].into_iter().chain(self.partials.iter().copied());
+        words.flat_map(u64::to_le_bytes).collect()
+    }
+
+    /// Reads what [`encode`](Lent::encode) wrote; the plan has checked the length.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Lent> {
+        let (words, []) = bytes.as_chunks::<8>() else { return None };
+        let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
+        let (generation, out) = (words.next()?, words.next()?);
+        Some(Lent { generation, out, partials: words.collect() })
+    }
+
+    /// Copies values of the sum, which begin at `start`.
+    pub(super) fn read_sum(&self, view: &View, start: usize, into: &mut [f32]) -> io::Result<()> {
+        view.read(self.generation, self.out.wrapping_add(start as u64), into).map_err(broken)
+    }
+
+    /// Copies values of all partial sums, which begin at `start`: one after another.
+    pub(super) fn read_partials(&self, view: &View, start: usize, into: &mut [f32]) -> io::Result<()> {
+        let length = into.len() / self.partials.len().max(1);
+        for (partial, into) in self.partials.iter().zip(into.chunks_mut(length.max(1))) {
+            view.read(self.generation, partial.wrapping_add(start as u64), into).map_err(broken)?;
+        }
+        Ok(())
+    }
+}
+
+fn broken(_: Broken) -> io::Error {
+    io::Error::other("what it lent is no longer there")
+}
+
+/// What a peer lends, and how far this worker is with it.
+#[derive(Debug, Default)]
+pub(super) struct Borrowed {
+    bytes: Vec<u8>,
+    pub(super) lent: Option<Lent>,
+    /// Pieces of its partial sums that were copied.
+    pub(super) copied: usize,
+    pub(super) return_queued: bool,
+}
+
+impl Borrowed {
+    /// Room for the rest of the frame that says what is lent, of `length` bytes, from the byte `filled` on.
+    pub(super) fn target(&mut self, filled: usize, length: usize) -> &mut [u8] {
+        self.bytes.resize(length, 0);
+        &mut self.bytes[filled..]
+    }
+
+    /// The frame is whole.
+    pub(super) fn came(&mut self) -> Result<(), ProtocolError> {
+        self.lent = Lent::decode(&std::mem::take(&mut self.bytes));
+        let found = self.bytes.len() as u64;
+        self.lent.as_ref().map(|_| ()).ok_or(ProtocolError::Length { expected: 16, found })
+    }
+}
