@@ -7,6 +7,7 @@ use bellwether_core::record::Traffic;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::CollectiveError;
+use super::inputs::{Inputs, Kept};
 use super::peer::{Fault, Peer, received_length};
 use super::plan::CollectivePlan;
 use super::reduce::Reduction;
@@ -16,8 +17,6 @@ use super::wake::WakeReceiver;
 use crate::frame::{CONTROL_BYTES_MAX, Stamp};
 use crate::mesh::{Link, Mesh};
 use crate::progress::Progress;
-use sums::Inputs;
-pub(super) use sums::Kept;
 
 mod sums;
 
@@ -419,4 +418,4 @@ fn timespec(duration: Duration) -> Timespec {
 }
 
 #[cfg(test)]
-mod simulated;
+mod tests;

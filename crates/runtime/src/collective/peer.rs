@@ -113,7 +113,7 @@ impl Peer {
         &plan.routes[self.route]
     }
 
-    /// Gives its control frames' bytes away: those of a member with this rank, and what it handed on.
+    /// Gives its control frames' bytes away: a member's own, and what it handed on.
     pub(super) fn give_controls(&mut self, plan: &CollectivePlan, rank: usize, headers: &mut [Vec<u8>]) {
         let of = self.route(plan).from.controls;
         for (of, control) in of.iter().zip(std::mem::take(&mut self.controls)) {
@@ -146,8 +146,7 @@ impl Peer {
             && self.results_received == from.results.count
     }
 
-    /// How far the step is without what is missing from this peer: 0 where the peer has that by itself, else by the first
-    /// piece.
+    /// What is missing from this peer: 0 if the peer has it by itself, else by its first piece.
     pub(super) fn first_missing(&self, plan: &CollectivePlan) -> usize {
         let from = &self.route(plan).from;
         let missing = |sequence: &Sequence, received: usize| {
@@ -157,11 +156,9 @@ impl Peer {
         if !from.crosses && (self.controls_received == 0 || contribution.is_some()) {
             return 0;
         }
-        if self.controls_received < from.controls.len() {
-            return 1;
-        }
+        let control = (self.controls_received < from.controls.len()).then_some(1);
         let result = missing(&from.results, self.results_received);
-        contribution.into_iter().chain(result).min().unwrap_or(usize::MAX)
+        control.into_iter().chain(contribution).chain(result).min().unwrap_or(usize::MAX)
     }
 
     /// Whether something could be sent now if the connection took it.
@@ -500,4 +497,4 @@ impl<'a> Gather<'_, 'a> {
 }
 
 #[cfg(test)]
-pub(super) mod in_memory;
+mod tests;

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::exchange::Kept;
+use super::inputs::Kept;
 use super::plan::CollectivePlan;
 use super::route::{Headers, Way};
 use crate::frame::Stamp;
@@ -14,7 +14,7 @@ pub(super) struct Step<'a> {
     pub(super) control: &'a [u8],
     pub(super) partials: &'a [&'a [f32]],
     pub(super) done: Done,
-    /// Control bytes of the group's members, and of all members, once they are here and somebody is to get them.
+    /// Control bytes of the group's members, and of all members, once they are here and a peer is to get them.
     pub(super) of_group: Option<Vec<u8>>,
     pub(super) of_all: Option<Vec<u8>>,
     pub(super) began: Instant,
