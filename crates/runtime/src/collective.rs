@@ -55,7 +55,7 @@
 //!
 //! Now several. Of the pieces of a column that are not added up over all groups, take the first. All before it are, so
 //! the workers that add them up have had the sums of all groups: these have crossed, and no group lacks a place for the
-//! sum of this piece. So each owner adds it up over its group, by the argument above. The sums cross: at the worker that
+//! sum of this piece. So each owner adds it up over its group, as above. The sums cross: at the worker that
 //! adds them up no peer is ahead with this piece or one before it, so it reads these connections as far as the piece.
 //! So every piece is added up over all groups, one after another. After that no peer is ahead any more, all is read,
 //! and all results arrive. Control bytes depend on control bytes only: a group's on those of its members, who send them
