@@ -9,15 +9,17 @@
 //! ways, which all sides derive from the same plan:
 //!
 //! - *Small* vectors: each member sends all its partial sums to every owner of its group, control bytes and sums in one
-//!   write, and every receiver adds them up itself: one hop. With several groups, each owner sends the sums of its group
-//!   to its column, and adds up those of all groups: two hops. A member that owns nothing gets the result from an owner.
+//!   write, and every receiver adds them up itself: one hop. With several groups, each owner sends the sums of its
+//!   group to its column, and adds up those of all groups: two hops. A member that owns nothing gets the result from
+//!   an owner.
 //! - *Bulk*: each owner of a group has one segment of the vector. It receives the partial sums of its segment from all
-//!   members of the group, piece by piece, adds up a piece as soon as it has come from all of them, writes it into `out`
-//!   and sends it on at once. With aligned ranges every member sends `2(W-1)/W` times the vector, as in a ring, but
-//!   everything is two hops from everywhere. With several groups, what an owner adds up is a sum of its group. Its pieces
-//!   are dealt out among the owners of its column, each of whom adds up its own over all groups and sends the result
-//!   back; the owner hands the results on within its group. Every piece goes through all this by itself: a member sends
-//!   about `2 + 2/m` times the vector, where `m` is the number of owners, and is four hops from everywhere.
+//!   members of the group, piece by piece, adds up a piece as soon as it has come from all of them, writes it into
+//!   `out` and sends it on at once. With aligned ranges every member sends `2(W-1)/W` times the vector, as in a ring,
+//!   but everything is two hops from everywhere. With several groups, what an owner adds up is a sum of its group.
+//!   Its pieces are dealt out among the owners of its column, each of whom adds up its own over all groups and sends
+//!   the result back; the owner hands the results on within its group. Every piece goes through all this by itself: a
+//!   member sends about `2 + 2/m` times the vector, where `m` is the number of owners, and is four hops from
+//!   everywhere.
 //!
 //! Either way the additions are those of the canonical tree, never in the order of arrival. The sum of a group is one
 //! vector for each maximal node of the group's range.
@@ -35,9 +37,9 @@
 //!
 //! `out` keeps the last step's result until the new one replaces it. An element is written only when every member's
 //! contribution to its piece has been sent: in small mode they are all here, by themselves or in the sums of their
-//! groups; in bulk mode the piece comes from an owner who had the sums of all groups, each of which had all its members'
-//! contributions, or from one who got it so. As a member contributes to a step only when it has finished the one before,
-//! a member that overwrites an old result knows that all members have it.
+//! groups; in bulk mode the piece comes from an owner who had the sums of all groups, each of which had all its
+//! members' contributions, or from one who got it so. As a member contributes to a step only when it has finished the
+//! one before, a member that overwrites an old result knows that all members have it.
 //!
 //! # Why it cannot dead-lock
 //!
@@ -45,8 +47,8 @@
 //! another. Frames on one connection are sent whole, in turn, and a frame gets its turn only once all it holds is here:
 //! no frame waits for data of others while it keeps those behind it waiting. A member stops reading from a peer for two
 //! reasons only: the peer's data of this step are complete, or the peer is a fixed number of pieces ahead of the piece
-//! that is added up next. It stops adding up, over its group, only while a sum that has not crossed yet has the place of
-//! the next.
+//! that is added up next. It stops adding up, over its group, only while a sum that has not crossed yet has the place
+//! of the next.
 //!
 //! First, one group. Look at the piece an owner adds up next, and a member from whom it is missing. That member is not
 //! ahead, so the owner reads its connection. What lies before the piece on that connection are contributions and
@@ -55,16 +57,17 @@
 //! peers whose only reason to pause (being ahead) passes by the same argument.
 //!
 //! Now several. Of the pieces of a column that are not added up over all groups, take the first. All before it are, so
-//! whoever adds those up has had the sums of all groups: these have crossed, and no group lacks a place for the sum of
-//! this piece. So each owner adds it up over its group, by the argument above. The sums cross: at the worker that adds
-//! them up no peer is ahead with this piece or with one before it, so it reads these connections as far as the piece.
-//! So every piece is added up over all groups, one after another. After that no peer is ahead of anybody, all is read,
+//! the workers that add them up have had the sums of all groups: these have crossed, and no group lacks a place for the
+//! sum of this piece. So each owner adds it up over its group, as above. The sums cross: at the worker that
+//! adds them up no peer is ahead with this piece or one before it, so it reads these connections as far as the piece.
+//! So every piece is added up over all groups, one after another. After that no peer is ahead any more, all is read,
 //! and all results arrive. Control bytes depend on control bytes only: a group's on those of its members, who send them
 //! before anything else.
 
 mod exchange;
 pub(crate) mod groups;
 mod headers;
+mod inputs;
 mod lent;
 mod peer;
 mod plan;

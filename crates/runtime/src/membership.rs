@@ -112,8 +112,8 @@ impl Membership {
         self.rank(worker).is_some() || self.shadows(worker)
     }
 
-    /// Those whom `worker` must be connected to: of the active members those with whom it exchanges, and the shadows that
-    /// it serves; for a shadow those who serve it.
+    /// Those whom `worker` must be connected to: of the active members those with whom it exchanges, and the shadows
+    /// that it serves; for a shadow those who serve it.
     pub fn peers(&self, worker: WorkerId) -> Vec<(WorkerId, &str)> {
         let groups = self.groups();
         let active = self.active.iter().enumerate();

@@ -38,7 +38,7 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ),
     (
         "runtime",
-        34200,
+        36200,
         "copies of a run's folder, membership with its verdicts, on which members confer, and starts, with waits for machines and tickets for their jobs, data plane, over shared memory too, checkpoints, also in slices with the object stores that hold them, the processes of a run, and lists of runs, inference by workers that come and go",
     ),
     (

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use bellwether_core::record::Traffic;
 
 use super::CollectiveError;
+use super::inputs::{Inputs, Kept};
 use super::lent::Lent;
 use super::peer::{Fault, Peer, received_length};
 use super::plan::CollectivePlan;
@@ -17,8 +18,6 @@ use super::wake::WakeReceiver;
 use crate::frame::{CONTROL_BYTES_MAX, Stamp};
 use crate::mesh::{Link, Mesh};
 use crate::progress::Progress;
-use sums::Inputs;
-pub(super) use sums::Kept;
 
 mod sums;
 
@@ -325,4 +324,4 @@ fn give_up(peer: &mut Peer, fault: &Fault) -> Result<bool, CollectiveError> {
 }
 
 #[cfg(test)]
-mod simulated;
+mod tests;

@@ -104,7 +104,7 @@ impl Groups {
         group == shadow % self.count() && place < self.columns
     }
 
-    /// Most peers that a member can have, with so many shadows.
+    /// Most peers that a member can have, with this many shadows.
     pub(crate) fn peers_max(&self, shadows: usize) -> usize {
         let largest = (0..self.count()).map(|group| self.ranks(group).len()).max().unwrap_or(0);
         largest + self.count() - 2 + shadows.div_ceil(self.count())

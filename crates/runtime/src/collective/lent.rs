@@ -11,6 +11,7 @@ use bellwether_memory::{Arena, Broken, View};
 
 use super::plan::{CollectivePlan, Mode};
 use crate::frame::ProtocolError;
+use crate::mesh::Link;
 
 /// Where a worker's vectors lie in its arena.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,4 +91,9 @@ impl Borrowed {
         let found = self.bytes.len() as u64;
         self.lent.as_ref().map(|_| ()).ok_or(ProtocolError::Length { expected: 16, found })
     }
+}
+
+/// The memory of a peer that lends it.
+pub(super) fn view(link: &mut Link) -> io::Result<&View> {
+    link.conduit.view().ok_or_else(|| io::Error::other("it lends memory that it has not passed on"))
 }

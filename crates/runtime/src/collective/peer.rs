@@ -1,20 +1,22 @@
 //! One peer within one collective: what is still to be sent to it, and to be received from it.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice};
+use std::io;
 use std::ops::Range;
 
 use bellwether_core::record::Traffic;
-use bellwether_memory::View;
 use thiserror::Error;
 
 use super::headers;
-use super::lent::{Borrowed, Lent};
-use super::plan::{CollectivePlan, LOOKAHEAD, Mode};
+use super::lent::{Borrowed, Lent, view};
+use super::plan::{CollectivePlan, LOOKAHEAD};
 use super::route::{Route, Sequence, Way};
-use super::step::{Step, Values};
+use super::step::Step;
 use crate::frame::{CONTROL_BYTES_MAX, FRAME_HEADER_BYTES, FrameHeader, FrameKind, ProtocolError};
 use crate::mesh::{Link, Moved};
+
+mod lending;
+mod sending;
 
 /// Frames gathered into one write.
 const FRAMES_PER_WRITE: usize = 3;
@@ -124,39 +126,7 @@ impl Peer {
         &plan.routes[self.route]
     }
 
-    /// Whether it can read this worker's vectors where they lie, and has to.
-    pub(super) fn can_borrow(&self, plan: &CollectivePlan, link: &Link) -> bool {
-        let to = &self.route(plan).to;
-        let gets_values = to.contributions.count + to.results.count > 0;
-        self.rank.is_some() && !to.crosses && gets_values && link.conduit.lane.is_some()
-    }
-
-    /// Whether all that it lends has been read.
-    fn is_read(&self, plan: &CollectivePlan) -> bool {
-        let from = &self.route(plan).from;
-        self.borrowed.copied == from.contributions.count && self.results_received == from.results.count
-    }
-
-    /// Copies the partial sums of a piece, if it lends them.
-    pub(super) fn copy_lent(
-        &mut self,
-        link: &mut Link,
-        plan: &CollectivePlan,
-        index: usize,
-        received: &mut [f32],
-    ) -> io::Result<()> {
-        let from = &self.route(plan).from;
-        let Some(lent) = self.borrowed.lent.as_ref().filter(|_| index < from.contributions.count) else {
-            return Ok(());
-        };
-        let range = plan.range(&from.contributions, index);
-        let place = place(plan, from, index, received.len());
-        lent.read_partials(view(link)?, range.start, &mut received[place])?;
-        self.borrowed.copied = index + 1;
-        Ok(())
-    }
-
-    /// Gives its control frames' bytes away: those of a member with this rank, and what it handed on.
+    /// Gives its control frames' bytes away: a member's own, and what it handed on.
     pub(super) fn give_controls(&mut self, plan: &CollectivePlan, rank: usize, headers: &mut [Vec<u8>]) {
         let of = self.route(plan).from.controls;
         for (of, control) in of.iter().zip(std::mem::take(&mut self.controls)) {
@@ -192,8 +162,7 @@ impl Peer {
             && self.results_received == from.results.count
     }
 
-    /// How far the step is without what is missing from this peer: 0 where the peer has that by itself, else by the first
-    /// piece.
+    /// What is missing from this peer: 0 if the peer has it by itself, else by its first piece.
     pub(super) fn first_missing(&self, plan: &CollectivePlan) -> usize {
         let from = &self.route(plan).from;
         let missing = |sequence: &Sequence, received: usize| {
@@ -203,11 +172,9 @@ impl Peer {
         if !from.crosses && (self.controls_received == 0 || contribution.is_some()) {
             return 0;
         }
-        if self.controls_received < from.controls.len() {
-            return 1;
-        }
+        let control = (self.controls_received < from.controls.len()).then_some(1);
         let result = missing(&from.results, self.results_received);
-        contribution.into_iter().chain(result).min().unwrap_or(usize::MAX)
+        control.into_iter().chain(contribution).chain(result).min().unwrap_or(usize::MAX)
     }
 
     /// Whether something could be sent now if the connection took it.
@@ -226,157 +193,6 @@ impl Peer {
         let added = if crosses { step.done.across } else { step.done.within };
         matches!(self.incoming, Incoming::Payload { kind: FrameKind::Contribution, index, .. }
             if index >= added + LOOKAHEAD)
-    }
-
-    /// Writes once, if there is anything to write. Says whether bytes went out.
-    pub(super) fn send(
-        &mut self,
-        link: &mut Link,
-        step: &Step<'_>,
-        values: Values<'_>,
-    ) -> Result<bool, Fault> {
-        self.refill(step);
-        if self.queue.is_empty() || !self.writable {
-            return Ok(false);
-        }
-        let mut slices = [IoSlice::new(&[]); SLICES_PER_WRITE];
-        let (count, asked) = self.gather(step, values, &mut slices);
-        match link.write(&slices[..count])? {
-            Moved::Bytes(sent) => {
-                // A short write has filled the socket's buffer.
-                self.writable = sent == asked;
-                self.advance(sent);
-                self.traffic.sent_bytes += sent as u64;
-                self.traffic.sent_s = step.began.elapsed().as_secs_f64();
-                Ok(true)
-            }
-            Moved::NotReady => {
-                self.writable = false;
-                Ok(false)
-            }
-            Moved::Closed => Err(Fault::Closed),
-        }
-    }
-
-    /// What is to be written next: the number of slices, and of bytes in them.
-    fn gather<'a>(
-        &'a self,
-        step: &'a Step<'_>,
-        values: Values<'a>,
-        slices: &mut [IoSlice<'a>; SLICES_PER_WRITE],
-    ) -> (usize, usize) {
-        let way = &self.route(step.plan).to;
-        let mut gather = Gather { slices, count: 0, bytes: 0 };
-        for frame in &self.queue {
-            let mut skip = frame.sent;
-            gather.push(&frame.header, &mut skip);
-            match frame.kind {
-                FrameKind::Control => {
-                    let control = step.control_bytes(way, frame.index).unwrap_or_default();
-                    gather.push(control, &mut skip);
-                }
-                FrameKind::Contribution if way.crosses => {
-                    let range = step.plan.range(&way.contributions, frame.index);
-                    let sums = values.kept.piece(way.contributions.piece(frame.index), range.len());
-                    gather.push(bytemuck::cast_slice(sums), &mut skip);
-                }
-                FrameKind::Contribution => {
-                    let range = step.plan.range(&way.contributions, frame.index);
-                    for partial in step.partials {
-                        gather.push(bytemuck::cast_slice(&partial[range.clone()]), &mut skip);
-                    }
-                }
-                FrameKind::Lent => gather.push(step.lent.as_deref().unwrap_or_default(), &mut skip),
-                FrameKind::Result if self.lends => {}
-                FrameKind::Returned => {}
-                FrameKind::Result => {
-                    let range = step.plan.range(&way.results, frame.index);
-                    gather.push(bytemuck::cast_slice(&values.out[range]), &mut skip);
-                }
-            }
-        }
-        (gather.count, gather.bytes)
-    }
-
-    /// The next frame for the queue: results first, as they are still in cache.
-    fn next(&self, step: &Step<'_>) -> Option<(FrameKind, usize)> {
-        let way = &self.route(step.plan).to;
-        let done = &step.done;
-        if step.control_bytes(way, self.controls_queued).is_some() {
-            return Some((FrameKind::Control, self.controls_queued));
-        }
-        if self.controls_queued == 0 && !way.controls.is_empty() {
-            return None;
-        }
-        if self.lends && !self.lent_queued {
-            return Some((FrameKind::Lent, 0));
-        }
-        if self.borrowed.lent.is_some() && !self.borrowed.return_queued && self.is_read(step.plan) {
-            return Some((FrameKind::Returned, 0));
-        }
-        // Across groups the results are those of the pieces that this worker adds up, else those of its column.
-        let results = if way.crosses { done.across } else { done.results };
-        let contributions =
-            if way.crosses { way.contributions.among(done.within) } else { way.contributions.count };
-        if self.results_queued < results.min(way.results.count) {
-            Some((FrameKind::Result, self.results_queued))
-        } else if self.contributions_queued < contributions {
-            Some((FrameKind::Contribution, self.contributions_queued))
-        } else {
-            None
-        }
-    }
-
-    fn refill(&mut self, step: &Step<'_>) {
-        let plan = step.plan;
-        let way = self.route(plan).to;
-        while self.queue.len() < FRAMES_PER_WRITE {
-            let Some((kind, index)) = self.next(step) else { return };
-            let payload_bytes = match kind {
-                FrameKind::Control => {
-                    self.controls_queued += 1;
-                    step.control_bytes(&way, index).map_or(0, <[u8]>::len)
-                }
-                FrameKind::Lent => {
-                    self.lent_queued = true;
-                    let count = way.contributions.count;
-                    (self.contributions_queued, self.contributions_sent) = (count, count);
-                    Lent::bytes(way.partials)
-                }
-                FrameKind::Returned => {
-                    self.borrowed.return_queued = true;
-                    0
-                }
-                FrameKind::Result => {
-                    self.results_queued += 1;
-                    if self.lends { 0 } else { 4 * plan.range(&way.results, index).len() }
-                }
-                FrameKind::Contribution => {
-                    self.contributions_queued += 1;
-                    4 * way.partials * plan.range(&way.contributions, index).len()
-                }
-            };
-            let header = FrameHeader {
-                kind,
-                length_bytes: u32::try_from(payload_bytes).expect("the plan bounds the length of a frame"),
-                index: u32::try_from(index).expect("the plan bounds the number of pieces"),
-                stamp: step.stamp,
-            };
-            self.queue.push_back(Outgoing { header: header.encode(), kind, index, payload_bytes, sent: 0 });
-        }
-    }
-
-    fn advance(&mut self, mut sent: usize) {
-        while let Some(frame) = self.queue.front_mut() {
-            let left = FRAME_HEADER_BYTES + frame.payload_bytes - frame.sent;
-            if sent < left {
-                frame.sent += sent;
-                return;
-            }
-            sent -= left;
-            self.contributions_sent += usize::from(frame.kind == FrameKind::Contribution);
-            self.queue.pop_front();
-        }
     }
 
     /// Takes what has come, up to the end of one frame with values. Says whether anything came.
@@ -521,40 +337,6 @@ impl Peer {
         Ok(())
     }
 
-    /// As `begin`, of a frame about memory that is lent.
-    fn begin_lending(
-        &mut self,
-        header: &FrameHeader,
-        plan: &CollectivePlan,
-        out_of_turn: ProtocolError,
-    ) -> Result<(), ProtocolError> {
-        let (from, to) = (&self.route(plan).from, &self.route(plan).to);
-        let untouched = self.contributions_received + self.results_received == 0;
-        let values = from.contributions.count + from.results.count;
-        let (due, expected) = match header.kind {
-            FrameKind::Lent => (
-                plan.mode == Mode::Bulk
-                    && !from.crosses
-                    && values > 0
-                    && untouched
-                    && self.borrowed.lent.is_none(),
-                Lent::bytes(from.partials),
-            ),
-            // Who reads all results has the last of them.
-            _ => (self.lends && !self.returned && self.results_queued == to.results.count, 0),
-        };
-        if !due || header.index != 0 || self.controls_received == 0 {
-            return Err(out_of_turn);
-        }
-        let (expected, found) = (expected as u64, u64::from(header.length_bytes));
-        if found != expected {
-            return Err(ProtocolError::Length { expected, found });
-        }
-        self.incoming =
-            Incoming::Payload { kind: header.kind, index: 0, length: expected as usize, filled: 0 };
-        Ok(())
-    }
-
     fn finish(&mut self, kind: FrameKind, index: usize, plan: &CollectivePlan) -> Result<(), ProtocolError> {
         match kind {
             FrameKind::Control => {
@@ -573,11 +355,6 @@ impl Peer {
         self.incoming = Incoming::Header;
         Ok(())
     }
-}
-
-/// The memory of a peer that lends it.
-fn view(link: &mut Link) -> io::Result<&View> {
-    link.conduit.view().ok_or_else(|| io::Error::other("it lends memory that it has not passed on"))
 }
 
 /// Places for the contributions of one peer.
@@ -600,25 +377,5 @@ pub(super) fn place(plan: &CollectivePlan, way: &Way, index: usize, total: usize
     start..start + way.partials * plan.range(&way.contributions, index).len()
 }
 
-/// Collects the slices of one write, leaving out what has been sent.
-struct Gather<'g, 'a> {
-    slices: &'g mut [IoSlice<'a>; SLICES_PER_WRITE],
-    count: usize,
-    bytes: usize,
-}
-
-impl<'a> Gather<'_, 'a> {
-    fn push(&mut self, bytes: &'a [u8], skip: &mut usize) {
-        let skipped = bytes.len().min(*skip);
-        *skip -= skipped;
-        let bytes = &bytes[skipped..];
-        if !bytes.is_empty() && self.count < SLICES_PER_WRITE {
-            self.slices[self.count] = IoSlice::new(bytes);
-            self.count += 1;
-            self.bytes += bytes.len();
-        }
-    }
-}
-
 #[cfg(test)]
-pub(super) mod in_memory;
+mod tests;

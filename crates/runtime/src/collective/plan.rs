@@ -11,6 +11,8 @@ use super::reduce::Reduction;
 use super::route::{Route, Seat, Sequence};
 use crate::tree::maximal_nodes;
 
+mod routes;
+
 /// Pieces that may be received from a peer beyond those already reduced.
 pub(super) const LOOKAHEAD: usize = 3;
 
@@ -110,7 +112,7 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// As measured, for members with so many peers.
+    /// As measured, for members with this many peers.
     fn usual(peers: usize) -> Sizes {
         let small_bytes_max = SMALL_BYTES_MAX.min(SMALL_BYTES_TOTAL_MAX / peers.max(1));
         Sizes { small_bytes_max, piece_bytes: PIECE_BYTES }
@@ -168,8 +170,8 @@ impl CollectivePlan {
         Self::with_groups(virtual_nodes, members, shadows, me, length, (groups, sizes))
     }
 
-    /// As [`new`](CollectivePlan::new), in groups that begin at the ranks `bounds`, of which the first is 0. Connections
-    /// are needed as these groups have them.
+    /// As [`new`](CollectivePlan::new), in groups that begin at the ranks `bounds`, of which the first is 0.
+    /// Connections are needed as these groups have them.
     ///
     /// # Errors
     ///
@@ -222,7 +224,7 @@ impl CollectivePlan {
         let bytes = 4 * values.ok_or(PlanError::TooLong(length))?;
         let mode = if bytes <= sizes.small_bytes_max { Mode::Small } else { Mode::Bulk };
         let (piece, columns) = match mode {
-            Mode::Small => (length.max(1), vec![0..length]),
+            Mode::Small => (length.max(1), segments(length, 1)),
             Mode::Bulk => {
                 (bulk_piece(length, &groups, sizes.piece_bytes), segments(length, groups.columns()))
             }

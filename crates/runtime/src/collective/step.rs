@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::exchange::Kept;
+use super::inputs::Kept;
 use super::plan::CollectivePlan;
 use super::route::{Headers, Way};
 use crate::frame::Stamp;
@@ -16,7 +16,7 @@ pub(super) struct Step<'a> {
     /// Where the partial sums and `out` lie, for peers who can read them there.
     pub(super) lent: Option<Vec<u8>>,
     pub(super) done: Done,
-    /// Control bytes of the group's members, and of all members, once they are here and somebody is to get them.
+    /// Control bytes of the group's members, and of all members, once they are here and a peer is to get them.
     pub(super) of_group: Option<Vec<u8>>,
     pub(super) of_all: Option<Vec<u8>>,
     pub(super) began: Instant,

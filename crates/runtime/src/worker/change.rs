@@ -77,8 +77,8 @@ impl Worker {
         self.take_links(links.mesh)
     }
 
-    /// Connects to those with whom the members before did not exchange, though both took part: no one could know
-    /// earlier that they would come from groups.
+    /// Connects to those with whom the members before did not exchange, though both took part: which it was
+    /// could not be known earlier.
     fn connect_lacking(&mut self, membership: &Membership) -> Result<(), Fault> {
         let me = self.connector.me;
         let before = self.member.membership();

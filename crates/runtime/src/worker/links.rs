@@ -109,9 +109,9 @@ impl Connector {
         dial(resolve(address)?, &hello, &self.token, deadline)
     }
 
-    /// Connects to `peers` of `membership`; a shadow also opens a state stream from each of them, who wait for it. Of two
-    /// workers the one with the larger number dials. Those who have long been members may first finish a step, which may
-    /// take so long (`patience`).
+    /// Connects to `peers` of `membership`; a shadow also opens a state stream from each of them, who wait for it. Of
+    /// two workers the one with the larger number dials. Those who have long been members may first finish a step,
+    /// which may take this long (`patience`).
     ///
     /// # Errors
     ///

@@ -1,0 +1,77 @@
+//! A peer that reads this worker's vectors where they lie, and lets this one read its own.
+
+use std::io;
+
+use super::{Incoming, Peer, place};
+use crate::collective::lent::{Lent, view};
+use crate::collective::plan::{CollectivePlan, Mode};
+use crate::frame::{FrameHeader, FrameKind, ProtocolError};
+use crate::mesh::Link;
+
+impl Peer {
+    /// Whether it can read this worker's vectors where they lie, and has to.
+    pub(in crate::collective) fn can_borrow(&self, plan: &CollectivePlan, link: &Link) -> bool {
+        let to = &self.route(plan).to;
+        let gets_values = to.contributions.count + to.results.count > 0;
+        self.rank.is_some() && !to.crosses && gets_values && link.conduit.lane.is_some()
+    }
+
+    /// Whether all that it lends has been read.
+    pub(super) fn is_read(&self, plan: &CollectivePlan) -> bool {
+        let from = &self.route(plan).from;
+        self.borrowed.copied == from.contributions.count && self.results_received == from.results.count
+    }
+
+    /// Copies the partial sums of a piece, if it lends them.
+    pub(in crate::collective) fn copy_lent(
+        &mut self,
+        link: &mut Link,
+        plan: &CollectivePlan,
+        index: usize,
+        received: &mut [f32],
+    ) -> io::Result<()> {
+        let from = &self.route(plan).from;
+        let Some(lent) = self.borrowed.lent.as_ref().filter(|_| index < from.contributions.count) else {
+            return Ok(());
+        };
+        let range = plan.range(&from.contributions, index);
+        let place = place(plan, from, index, received.len());
+        lent.read_partials(view(link)?, range.start, &mut received[place])?;
+        self.borrowed.copied = index + 1;
+        Ok(())
+    }
+
+    /// As `begin`, of a frame about memory that is lent.
+    pub(super) fn begin_lending(
+        &mut self,
+        header: &FrameHeader,
+        plan: &CollectivePlan,
+        out_of_turn: ProtocolError,
+    ) -> Result<(), ProtocolError> {
+        let (from, to) = (&self.route(plan).from, &self.route(plan).to);
+        let untouched = self.contributions_received + self.results_received == 0;
+        let values = from.contributions.count + from.results.count;
+        let (due, expected) = match header.kind {
+            FrameKind::Lent => (
+                plan.mode == Mode::Bulk
+                    && !from.crosses
+                    && values > 0
+                    && untouched
+                    && self.borrowed.lent.is_none(),
+                Lent::bytes(from.partials),
+            ),
+            // Who reads all results has the last of them.
+            _ => (self.lends && !self.returned && self.results_queued == to.results.count, 0),
+        };
+        if !due || header.index != 0 || self.controls_received == 0 {
+            return Err(out_of_turn);
+        }
+        let (expected, found) = (expected as u64, u64::from(header.length_bytes));
+        if found != expected {
+            return Err(ProtocolError::Length { expected, found });
+        }
+        self.incoming =
+            Incoming::Payload { kind: header.kind, index: 0, length: expected as usize, filled: 0 };
+        Ok(())
+    }
+}
