@@ -139,14 +139,20 @@ impl Membership {
     /// Whether the same workers take part in the same roles. What was decided meanwhile they hear without another
     /// membership.
     pub fn same_as(&self, other: &Membership) -> bool {
-        let bare = |m: &Membership| Membership {
-            epoch: 0,
-            promoted: Vec::new(),
-            from_step: 0,
-            decided: 0,
-            ..m.clone()
-        };
-        bare(self) == bare(other)
+        let Membership {
+            epoch: _,
+            active,
+            shadows,
+            promoted: _,
+            from_step: _,
+            hold_at,
+            decided: _,
+            stop,
+            accumulation,
+            paused,
+        } = other;
+        (active, shadows, paused) == (&self.active, &self.shadows, &self.paused)
+            && (*hold_at, *stop, *accumulation) == (self.hold_at, self.stop, self.accumulation)
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) fn report(worker: WorkerId, peers: &[WorkerId], (epoch, step): (u64, 
         exchange_s: 0.3 * step_s,
         update_s: 0.05 * step_s,
         nodes_s: vec![part_s / f64::from(NODES_EACH); NODES_EACH as usize],
-        traffic: peers.iter().filter(|peer| **peer != worker).map(traffic).collect(),
+        traffic: Traffic::reported(peers.iter().filter(|peer| **peer != worker).map(traffic).collect()),
         accumulation: 1,
         ..StepRecord::default()
     };

@@ -2,7 +2,8 @@
 //!
 //! The shell ([`crate::coordinator`]) feeds [`Coordinator::handle`] with events and carries out the
 //! actions. After every event the machine compares the workers it has with the workers that are wanted
-//! and proposes the next membership; nothing else starts a change.
+//! and proposes the next membership; nothing else starts a change. What members say in every step, and all the time, is
+//! taken in at once, and looked at together: with the next event that is news, or once some time has passed.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -14,6 +15,7 @@ use super::{
     WorkloadDescription,
 };
 
+mod applied;
 mod asynchronous;
 mod attendance;
 mod commit;
@@ -28,6 +30,7 @@ mod plan;
 mod progress;
 mod recovery;
 mod resumed;
+mod seats;
 mod sense;
 mod starts;
 mod stuck;
@@ -35,6 +38,7 @@ mod user_failure;
 mod verdicts;
 mod watch;
 
+use applied::Applied;
 use asynchronous::Asynchronous;
 pub use attendance::Stage;
 use attendance::{Kept, Worker};
@@ -46,6 +50,7 @@ use periodic::Periodic;
 pub use progress::Progress;
 use recovery::Ready;
 pub use resumed::Resumed;
+use seats::Seats;
 use starts::Starts;
 use user_failure::UserFailure;
 use verdicts::Verdicts;
@@ -54,7 +59,7 @@ use watch::Watch;
 /// A membership that was sent with `Prepare` and may be in force without our knowing.
 #[derive(Debug, Clone)]
 struct Proposal {
-    membership: Membership,
+    membership: Seats,
     reason: Reason,
     /// When it was sent.
     since_s: f64,
@@ -93,7 +98,9 @@ pub struct Coordinator {
     workers: BTreeMap<WorkerId, Worker>,
     last_worker: WorkerId,
     last_epoch: u64,
-    current: Membership,
+    current: Seats,
+    /// How far its active members are, unless that has to be counted.
+    applied: Option<Applied>,
     /// Sent with `Prepare`, not known to be adopted, oldest first. The members may adopt any of them, and a
     /// later one after an earlier one.
     proposed: Vec<Proposal>,
@@ -170,8 +177,17 @@ pub struct Coordinator {
     /// When the current number of workers was asked for.
     wanted_since_s: f64,
     watch: Watch,
+    /// When all workers were looked at.
+    looked_s: f64,
+    /// Something happened since but that time passed and members told how far they are.
+    has_news: bool,
     actions: Vec<Action>,
 }
+
+/// Seconds between two looks at all workers while there is no news, for each worker. A look takes less than a tenth of
+/// a microsecond for each, so that all of them together take a bounded part of the time; those of up to 200 workers
+/// come with every tick.
+const LOOK_S: f64 = 50e-6;
 
 /// Starts that fail in a row before a run makes do with the workers that it has; without any it ends, if no worker has
 /// trained yet.
@@ -198,7 +214,8 @@ impl Coordinator {
             workers: BTreeMap::new(),
             last_worker: resumed.last_worker,
             last_epoch: resumed.epoch,
-            current: Membership::default(),
+            current: Seats::default(),
+            applied: None,
             proposed: Vec::new(),
             incarnations: 0,
             dismissed: BTreeMap::new(),
@@ -248,6 +265,8 @@ impl Coordinator {
             slowest_transfer_s: None,
             wanted_since_s: now_s,
             watch: Watch::default(),
+            looked_s: now_s,
+            has_news: true,
             actions: Vec::new(),
             config,
         }
@@ -256,6 +275,7 @@ impl Coordinator {
     /// Tells the length of the run, which depends on the data.
     pub fn set_total_steps(&mut self, steps: u64) {
         self.total_steps = Some(steps);
+        self.has_news = true;
     }
 
     /// Holds workers to this description.
@@ -266,6 +286,7 @@ impl Coordinator {
     /// Tells the step of the newest usable checkpoint, known once the layout is.
     pub fn set_checkpoint(&mut self, step: Option<u64>) {
         self.checkpoint = step;
+        self.has_news = true;
     }
 
     /// Tells the steps of checkpoints that may be tried where the newest turns out to be damaged, the newest first.
@@ -337,12 +358,35 @@ impl Coordinator {
     pub fn handle(&mut self, event: Event, now_s: f64) -> Vec<Action> {
         self.pass(now_s);
         if self.lifecycle != Lifecycle::Ended {
+            let is_news = !event.is_routine();
+            if is_news {
+                self.applied = None;
+            }
             self.take(event);
-            self.check_silence();
-            self.advance();
-            self.watch();
+            self.has_news |= is_news || !self.actions.is_empty();
+            if self.has_news || self.is_look_due() {
+                self.look();
+            }
         }
         std::mem::take(&mut self.actions)
+    }
+
+    /// Whether so much time has passed that something may be due by the clock.
+    fn is_look_due(&self) -> bool {
+        self.now_s - self.looked_s >= LOOK_S * self.workers.len() as f64
+            || self.suspect_at_s.is_some_and(|at_s| at_s <= self.now_s)
+    }
+
+    /// Looks at all workers, and at what is wanted.
+    fn look(&mut self) {
+        self.looked_s = self.now_s;
+        let taken = self.actions.len();
+        self.check_silence();
+        self.advance();
+        self.watch();
+        // What was done just now may be the reason to do more.
+        self.has_news = self.actions.len() > taken;
+        self.applied = None;
     }
 
     fn take(&mut self, event: Event) {

@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use bellwether_core::record::Traffic;
+
 use super::engine::Applied;
 use super::session::Connection;
 use crate::membership::{EvaluationRecord, FromWorker, Report, StepRecord, SwitchRecord};
@@ -56,6 +58,7 @@ impl Reporter {
     }
 
     pub(super) fn step(&mut self, record: StepRecord) {
+        let record = StepRecord { traffic: Traffic::reported(record.traffic), ..record };
         if self.recent.len() == KEPT_STEPS {
             self.recent.pop_front();
         }
@@ -133,7 +136,6 @@ mod tests {
     use prost::Message;
 
     use super::*;
-    use crate::collective::Traffic;
     use crate::control::convert;
 
     #[test]
