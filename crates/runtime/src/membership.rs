@@ -38,6 +38,7 @@ mod mismatch;
 mod phase;
 mod position;
 mod reason;
+pub mod reporting;
 pub mod work_queue;
 
 pub use bellwether_core::record::{StepRecord, UnitRecord};

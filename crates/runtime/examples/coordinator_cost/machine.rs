@@ -194,7 +194,7 @@ impl Simulated {
             if since_s + step_s >= 1.0 {
                 events.push((1.0 - since_s, Event::Said(*worker, heartbeat(at.0, self.step))));
             }
-            let told = report(*worker, &self.members, at, step_s);
+            let told = FromWorker::Report(report(*worker, &self.members, at, step_s));
             events.push((step_s + BURST_S * place, Event::Said(*worker, told)));
         }
         self.step += 1;
@@ -259,8 +259,8 @@ impl Simulated {
         let at = (self.epoch, self.step + 1);
         let (mut written, mut read, mut bytes) = (Vec::new(), Vec::new(), 0);
         for _ in 0..STEPS {
-            let reports: Vec<FromWorker> =
-                self.members.iter().map(|worker| report(*worker, &self.members, at, step_s)).collect();
+            let report = |worker: &WorkerId| FromWorker::Report(report(*worker, &self.members, at, step_s));
+            let reports: Vec<FromWorker> = self.members.iter().map(report).collect();
             let began_ms = processor_ms();
             let encoded: Vec<Vec<u8>> =
                 reports.iter().map(|report| convert::write_from_worker(report).encode_to_vec()).collect();

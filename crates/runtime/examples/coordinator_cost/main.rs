@@ -7,7 +7,7 @@
 //!   heartbeat per worker and second, a tick every 10 ms. Beside it what the bytes of the reports take to be read, and
 //!   what a worker more, two fewer and the death of one take in all.
 //! - `sessions`: a coordinator in a process of its own, with a session for each worker, and what each of its threads
-//!   takes. The workers train nothing, and wait for nothing.
+//!   takes, as the mean of the steps. The workers train nothing, and wait for nothing.
 
 #![allow(clippy::print_stdout, reason = "a measurement is printed")]
 

@@ -11,7 +11,7 @@ use bellwether_runtime::channel::{AsyncStream, ConnectionKind, Hello, Stream, di
 use bellwether_runtime::control::generated::membership_client::MembershipClient;
 use bellwether_runtime::control::{Token, convert, generated as wire};
 use bellwether_runtime::coordinator::{self, Options};
-use bellwether_runtime::membership::{FromWorker, ToWorker, WorkerId};
+use bellwether_runtime::membership::{FromWorker, Report, ToWorker, WorkerId, reporting};
 use bellwether_runtime::run_dir::RunDir;
 use hyper_util::rt::TokioIo;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -21,7 +21,7 @@ use tonic::codegen::http::Uri;
 use tonic::transport::Endpoint;
 
 use super::workers::{NODES_EACH, heartbeat, report, workload};
-use super::{FIRST_STEPS, Row, STEPS, median, rounded};
+use super::{FIRST_STEPS, Row, STEPS, rounded};
 
 /// The first argument of the process that coordinates.
 pub(super) const COORDINATE: &str = "coordinate";
@@ -104,15 +104,13 @@ pub(super) fn measure(workers: u64, step_s: f64) -> Row {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let pid = process.0.id();
     let steps = runtime.block_on(Workers::train(&run, workers, step_s, || times(pid)));
-    let of = |name: &str| {
-        let values: Vec<f64> = steps.iter().map(|step| step.get(name).copied().unwrap_or(0.0)).collect();
-        median(&values)
-    };
-    let all: Vec<f64> = steps.iter().map(|step| step.values().sum()).collect();
+    // Not in every step all workers report.
+    let mean = |of: &dyn Fn(&BTreeMap<String, f64>) -> f64| steps.iter().map(of).sum::<f64>() / STEPS as f64;
+    let of = |name: &str| mean(&|step| step.get(name).copied().unwrap_or(0.0));
     let mut row = Row::new();
     row.insert("main thread, ms per step".into(), rounded(of(MAIN)));
     row.insert("sessions' thread, ms per step".into(), rounded(of(PLANE)));
-    row.insert("all threads, ms per step".into(), rounded(median(&all)));
+    row.insert("all threads, ms per step".into(), rounded(mean(&|step| step.values().sum())));
     row
 }
 
@@ -139,6 +137,9 @@ struct Workers {
     numbers: Vec<WorkerId>,
     epoch: u64,
     step: u64,
+    /// Steps that were reported, and when.
+    reported: u64,
+    sent: Instant,
     began: Instant,
     /// How many hearts have beaten, all together.
     beats: u64,
@@ -163,10 +164,7 @@ impl Workers {
                 all.live();
             }
             all.step += 1;
-            let at = (all.epoch, all.step);
-            for place in 0..all.said.len() {
-                all.say(place, &report(all.numbers[place], &all.numbers, at, step_s));
-            }
+            all.report_if_due(step_s);
             let after = look();
             if step >= FIRST_STEPS {
                 let spent = |(name, ms): (&String, &f64)| {
@@ -195,7 +193,8 @@ impl Workers {
             said.push(outgoing);
             numbers.push(number);
         }
-        Workers { said, heard, numbers, epoch: 0, step: 0, began: Instant::now(), beats: 0 }
+        let now = Instant::now();
+        Workers { said, heard, numbers, epoch: 0, step: 0, reported: 0, sent: now, began: now, beats: 0 }
     }
 
     fn say(&self, place: usize, message: &FromWorker) {
@@ -216,6 +215,23 @@ impl Workers {
                 (place, ToWorker::Inquire { .. }) => self.say(place, &heartbeat(self.epoch, 0)),
                 (_, other) => panic!("{other:?}"),
             }
+        }
+    }
+
+    /// All report the steps since the last time, as often as workers do.
+    fn report_if_due(&mut self, step_s: f64) {
+        if self.sent.elapsed() < reporting::period(self.said.len()) {
+            return;
+        }
+        self.sent = Instant::now();
+        let steps = self.reported + 1..=self.step;
+        self.reported = self.step;
+        for place in 0..self.said.len() {
+            let records = steps.clone().flat_map(|step| {
+                report(self.numbers[place], &self.numbers, (self.epoch, step), step_s).steps
+            });
+            let told = Report { epoch: self.epoch, step: self.step, steps: records.collect(), ..Report::default() };
+            self.say(place, &FromWorker::Report(told));
         }
     }
 

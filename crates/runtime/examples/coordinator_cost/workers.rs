@@ -17,7 +17,7 @@ pub(super) fn workload() -> WorkloadDescription {
 }
 
 /// A report about the step before `step`, as `worker::report` sends it.
-pub(super) fn report(worker: WorkerId, peers: &[WorkerId], (epoch, step): (u64, u64), step_s: f64) -> FromWorker {
+pub(super) fn report(worker: WorkerId, peers: &[WorkerId], (epoch, step): (u64, u64), step_s: f64) -> Report {
     let part_s = step_s * (0.5 + (worker * 7 % 11) as f64 / 100.0);
     let traffic = |peer: &WorkerId| Traffic {
         peer: *peer,
@@ -38,7 +38,7 @@ pub(super) fn report(worker: WorkerId, peers: &[WorkerId], (epoch, step): (u64, 
         accumulation: 1,
         ..StepRecord::default()
     };
-    FromWorker::Report(Report { epoch, step, steps: vec![record], ..Report::default() })
+    Report { epoch, step, steps: vec![record], ..Report::default() }
 }
 
 /// A report about a membership that began, before any step in it.

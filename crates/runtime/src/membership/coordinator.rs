@@ -360,7 +360,7 @@ impl Coordinator {
         if self.lifecycle != Lifecycle::Ended {
             let is_news = !event.is_routine();
             if is_news {
-                self.applied = None;
+                self.commit();
             }
             self.take(event);
             self.has_news |= is_news || !self.actions.is_empty();
@@ -380,6 +380,7 @@ impl Coordinator {
     /// Looks at all workers, and at what is wanted.
     fn look(&mut self) {
         self.looked_s = self.now_s;
+        self.commit();
         let taken = self.actions.len();
         self.check_silence();
         self.advance();
@@ -505,7 +506,6 @@ impl Coordinator {
                 {
                     entry.step = entry.step.max(step);
                     entry.finished = Some((step, digest));
-                    self.commit();
                 }
             }
         }

@@ -41,22 +41,20 @@ impl Coordinator {
         for switch in &report.switches {
             self.progress.stalled(switch.epoch, switch.stall_s);
         }
-        let ends = applied.ends();
+        let (least, _) = applied.ends();
         self.applied = Some(applied);
-        self.commit_between(ends);
+        self.commit_up_to(least);
     }
 
-    /// Commits what all active members have applied.
+    /// Commits what all active members have applied, as they told or as others prove. The latter is left to the looks
+    /// at all workers: a moment later most have told themselves, each with its own account of the step.
     pub(super) fn commit(&mut self) {
-        self.commit_between(self.count_applied().ends());
-    }
-
-    /// The same where it is known how many steps those have applied that have the fewest and the most.
-    fn commit_between(&mut self, (least, most): (u64, u64)) {
+        let applied = self.applied.take();
         if self.lifecycle != Lifecycle::Running {
             return;
         }
         let epoch = self.current.epoch;
+        let (least, most) = applied.unwrap_or_else(|| self.count_applied()).ends();
         // The result of an update contains every member's part, and a member that lacks the previous update has no part
         // in it. So a member that does not report has applied the previous one all the same.
         let before = match self.config.max_accumulation {
@@ -65,15 +63,17 @@ impl Coordinator {
         };
         let proven = before.filter(|before| *before >= self.begun_step).unwrap_or(0);
         if proven > least {
-            self.applied = None;
             for member in &self.current.active {
                 if let Some(w) = self.workers.get_mut(&member.worker) {
                     (w.epoch, w.step) = (epoch, w.step.max(proven));
                 }
             }
         }
-        let step = least.max(proven);
-        if step > self.progress.committed() {
+        self.commit_up_to(least.max(proven));
+    }
+
+    fn commit_up_to(&mut self, step: u64) {
+        if self.lifecycle == Lifecycle::Running && step > self.progress.committed() {
             self.has_committed = true;
             if step > self.furthest {
                 // Steps that are only done again show no progress.

@@ -367,6 +367,8 @@ impl Coordinator {
     }
 
     fn adopt(&mut self, proposal: Proposal, step: u64) {
+        // What the members of the one before have proven.
+        self.commit();
         let Proposal { membership: next, ref reason, since_s, incarnation } = proposal;
         let (from, to) = (self.current.active.len() as u32, next.active.len() as u32);
         for member in &self.current.active {
