@@ -153,24 +153,22 @@ impl StepRecord {
 }
 
 impl Traffic {
-    /// Peers that a report names one by one. What all workers report of a step would grow with the square of their
-    /// number if each named all the others.
+    /// Peers that a report names: if each named all, the reports of a step would grow with the square of the workers.
     pub const PEERS_MAX: usize = 64;
 
-    /// What a report says of these peers: each by itself, or of too many the bytes of all together, and when the last
-    /// of them moved.
+    /// What a report says of these peers: each by itself, or the total of too many, and when the last byte moved.
     pub fn reported(peers: Vec<Traffic>) -> Vec<Traffic> {
         if peers.len() <= Traffic::PEERS_MAX {
             return peers;
         }
-        let add = |sum: Traffic, peer: Traffic| Traffic {
-            peer: 0,
-            sent_bytes: sum.sent_bytes.saturating_add(peer.sent_bytes),
-            received_bytes: sum.received_bytes.saturating_add(peer.received_bytes),
-            sent_s: sum.sent_s.max(peer.sent_s),
-            received_s: sum.received_s.max(peer.received_s),
-        };
-        vec![peers.into_iter().fold(Traffic::default(), add)]
+        let mut total = Traffic::default();
+        for peer in peers {
+            total.sent_bytes = total.sent_bytes.saturating_add(peer.sent_bytes);
+            total.received_bytes = total.received_bytes.saturating_add(peer.received_bytes);
+            (total.sent_s, total.received_s) =
+                (total.sent_s.max(peer.sent_s), total.received_s.max(peer.received_s));
+        }
+        vec![total]
     }
 }
 

@@ -47,6 +47,8 @@ pub(super) fn measure(workers: u64, step_s: f64) -> Row {
     row.insert("machine and reading, ms per step".into(), rounded(step_ms + decode_ms));
     row.insert("writing the reports, at all workers, ms".into(), rounded(encode_ms));
     row.insert("bytes of a report".into(), rounded(bytes));
+    let looks: Vec<f64> = (0..STEPS).map(|_| run.timed(Simulated::look_around)).collect();
+    row.insert("a look at all workers, ms".into(), rounded(median(&looks)));
     let mut change = |name: &str, change: &dyn Fn(&mut Simulated)| {
         let spent_ms = run.timed(change);
         let [encode_ms, bytes] = run.write_sent();
@@ -200,6 +202,11 @@ impl Simulated {
         self.step += 1;
         self.happen(events);
         assert_eq!(self.machine.progress().committed(), self.step);
+    }
+
+    /// Time passes, so that all workers are looked at.
+    fn look_around(&mut self) {
+        self.happen(vec![(0.09, Event::Tick)]);
     }
 
     /// Newcomers join.

@@ -209,7 +209,10 @@ impl Workers {
             match self.heard.recv().await.expect("the coordinator lives") {
                 (place, ToWorker::Recover { membership, .. }) => {
                     self.epoch = membership.epoch;
-                    self.say(place, &FromWorker::Ready { epoch: self.epoch, step: 0, last: 0, trained: (0, 0) });
+                    self.say(
+                        place,
+                        &FromWorker::Ready { epoch: self.epoch, step: 0, last: 0, trained: (0, 0) },
+                    );
                 }
                 (_, ToWorker::Start { .. }) => started += 1,
                 (place, ToWorker::Inquire { .. }) => self.say(place, &heartbeat(self.epoch, 0)),
@@ -230,7 +233,8 @@ impl Workers {
             let records = steps.clone().flat_map(|step| {
                 report(self.numbers[place], &self.numbers, (self.epoch, step), step_s).steps
             });
-            let told = Report { epoch: self.epoch, step: self.step, steps: records.collect(), ..Report::default() };
+            let told =
+                Report { epoch: self.epoch, step: self.step, steps: records.collect(), ..Report::default() };
             self.say(place, &FromWorker::Report(told));
         }
     }

@@ -1,8 +1,8 @@
 //! What the coordinator listens on: the control plane, the data plane, and the queue both end in.
 
 use std::net::SocketAddr;
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;

@@ -24,6 +24,7 @@ mod end;
 mod holders;
 mod interface;
 mod last_checkpoint;
+mod looks;
 mod mismatch;
 mod periodic;
 mod plan;
@@ -184,11 +185,6 @@ pub struct Coordinator {
     actions: Vec<Action>,
 }
 
-/// Seconds between two looks at all workers while there is no news, for each worker. A look takes less than a tenth of
-/// a microsecond for each, so that all of them together take a bounded part of the time; those of up to 200 workers
-/// come with every tick.
-const LOOK_S: f64 = 50e-6;
-
 /// Starts that fail in a row before a run makes do with the workers that it has; without any it ends, if no worker has
 /// trained yet.
 const MAX_BOOT_FAILURES: u32 = 3;
@@ -196,18 +192,22 @@ const MAX_BOOT_FAILURES: u32 = 3;
 /// Starts that fail in a row, half a minute in all, before a run ends that has trained and lost all workers.
 const MAX_REBOOT_FAILURES: u32 = 8;
 
+/// Workers wanted after so much of the run, and the changes that are scheduled for later.
+fn due_after(committed: u64, config: &Config) -> (u32, VecDeque<(u64, u32)>) {
+    let mut schedule: VecDeque<(u64, u32)> = config.schedule.clone().into();
+    let mut wanted = config.wanted;
+    while let Some((_, workers)) = schedule.pop_front_if(|(step, _)| *step <= committed && *step > 0) {
+        wanted = workers;
+    }
+    (wanted, schedule)
+}
+
 impl Coordinator {
     /// A coordinator at time `now_s`, before any worker attached.
     pub fn new(config: Config, now_s: f64) -> Self {
         let resumed = config.resumed.clone().unwrap_or_default();
         let grace_s = if resumed.active.is_empty() { 0.0 } else { config.reattach_grace_s };
-        let mut schedule: VecDeque<(u64, u32)> = config.schedule.clone().into();
-        let mut wanted = config.wanted;
-        while let Some((_, workers)) =
-            schedule.pop_front_if(|(step, _)| *step <= resumed.committed && *step > 0)
-        {
-            wanted = workers;
-        }
+        let (wanted, schedule) = due_after(resumed.committed, &config);
         Coordinator {
             now_s,
             lifecycle: Lifecycle::Gathering { grace_until_s: now_s + grace_s },
@@ -352,42 +352,6 @@ impl Coordinator {
     /// Number, stage, address, process and applied steps of each worker.
     pub fn workers(&self) -> impl Iterator<Item = (WorkerId, Stage, &str, u32, u64)> {
         self.workers.iter().map(|(id, w)| (*id, w.stage, w.address.as_str(), w.process, w.step))
-    }
-
-    /// Takes an event in and returns what to do, in order.
-    pub fn handle(&mut self, event: Event, now_s: f64) -> Vec<Action> {
-        self.pass(now_s);
-        if self.lifecycle != Lifecycle::Ended {
-            let is_news = !event.is_routine();
-            if is_news {
-                self.commit();
-            }
-            self.take(event);
-            self.has_news |= is_news || !self.actions.is_empty();
-            if self.has_news || self.is_look_due() {
-                self.look();
-            }
-        }
-        std::mem::take(&mut self.actions)
-    }
-
-    /// Whether so much time has passed that something may be due by the clock.
-    fn is_look_due(&self) -> bool {
-        self.now_s - self.looked_s >= LOOK_S * self.workers.len() as f64
-            || self.suspect_at_s.is_some_and(|at_s| at_s <= self.now_s)
-    }
-
-    /// Looks at all workers, and at what is wanted.
-    fn look(&mut self) {
-        self.looked_s = self.now_s;
-        self.commit();
-        let taken = self.actions.len();
-        self.check_silence();
-        self.advance();
-        self.watch();
-        // What was done just now may be the reason to do more.
-        self.has_news = self.actions.len() > taken;
-        self.applied = None;
     }
 
     fn take(&mut self, event: Event) {

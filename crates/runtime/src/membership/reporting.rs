@@ -11,7 +11,7 @@ const EACH: Duration = Duration::from_micros(250);
 /// ... but no longer than this: what is known of the members is not to be older than half a second.
 const MOST: Duration = Duration::from_millis(300);
 
-/// Time between two reports of one of so many members when steps are short; otherwise it reports each step.
+/// Time between two reports of a member, one of this many, when steps are short; otherwise it reports each step.
 pub fn period(members: usize) -> Duration {
     EACH.saturating_mul(u32::try_from(members).unwrap_or(u32::MAX)).clamp(LEAST, MOST)
 }

@@ -301,7 +301,10 @@ impl Coordinator {
 
     fn propose(&mut self) {
         // Time alone changes a plan only where workers wait for others that are still starting.
-        if !self.has_news && self.actions.is_empty() && !self.workers.values().any(|w| w.stage == Stage::Standby) {
+        if !self.has_news
+            && self.actions.is_empty()
+            && !self.workers.values().any(|w| w.stage == Stage::Standby)
+        {
             return;
         }
         let Some((mut next, reason)) = self.desired() else { return };

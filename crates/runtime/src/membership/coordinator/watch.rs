@@ -26,8 +26,8 @@ use limits::Limits;
 /// Seconds between two questions.
 const ASK_S: f64 = 0.1;
 
-/// Seconds beyond one and a half steps after which members are asked where they are; where they are so many that they
-/// report less often, as many more.
+/// Seconds beyond one and a half steps after which members are asked where they are; many members report less often,
+/// and are asked as much later.
 const REST_S: f64 = 0.25;
 
 /// Seconds for which an answer counts.

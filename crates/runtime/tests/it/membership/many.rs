@@ -6,7 +6,7 @@ use bellwether_runtime::membership::{FromWorker, Report, ToWorker, WorkerId};
 
 use super::cases::{Bench, config, plan, ready, recovery};
 
-/// So many that a look at all of them is due only every 50 ms.
+/// Members enough for a look at all of them to be due only every 50 ms.
 const MEMBERS: WorkerId = 1000;
 
 impl Bench {
