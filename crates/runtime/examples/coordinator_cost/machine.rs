@@ -47,7 +47,12 @@ pub(super) fn measure(workers: u64, step_s: f64) -> Row {
     row.insert("machine and reading, ms per step".into(), rounded(step_ms + decode_ms));
     row.insert("writing the reports, at all workers, ms".into(), rounded(encode_ms));
     row.insert("bytes of a report".into(), rounded(bytes));
-    let looks: Vec<f64> = (0..STEPS).map(|_| run.timed(Simulated::look_around)).collect();
+    let look = |run: &mut Simulated| {
+        // Members that have just spoken are not asked anything.
+        run.train(step_s);
+        run.timed(Simulated::look_around)
+    };
+    let looks: Vec<f64> = (0..STEPS).map(|_| look(&mut run)).collect();
     row.insert("a look at all workers, ms".into(), rounded(median(&looks)));
     let mut change = |name: &str, change: &dyn Fn(&mut Simulated)| {
         let spent_ms = run.timed(change);
