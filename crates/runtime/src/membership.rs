@@ -39,6 +39,7 @@ mod mismatch;
 mod phase;
 mod position;
 mod reason;
+pub mod reporting;
 pub mod work_queue;
 
 pub use bellwether_core::record::{StepRecord, UnitRecord};
@@ -152,14 +153,20 @@ impl Membership {
     /// Whether the same workers take part in the same roles. What was decided meanwhile they hear without another
     /// membership.
     pub fn same_as(&self, other: &Membership) -> bool {
-        let bare = |m: &Membership| Membership {
-            epoch: 0,
-            promoted: Vec::new(),
-            from_step: 0,
-            decided: 0,
-            ..m.clone()
-        };
-        bare(self) == bare(other)
+        let Membership {
+            epoch: _,
+            active,
+            shadows,
+            promoted: _,
+            from_step: _,
+            hold_at,
+            decided: _,
+            stop,
+            accumulation,
+            paused,
+        } = other;
+        (active, shadows, paused) == (&self.active, &self.shadows, &self.paused)
+            && (*hold_at, *stop, *accumulation) == (self.hold_at, self.stop, self.accumulation)
     }
 }
 

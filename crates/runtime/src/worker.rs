@@ -442,8 +442,8 @@ impl Worker {
                 }
                 let effects = self.check_stream();
                 self.carry_out(effects);
-                let (epoch, step) = (self.member.membership().epoch, self.member.step());
-                self.reporter.flush_if_due(&self.connection, epoch, step);
+                let (membership, step) = (self.member.membership(), self.member.step());
+                self.reporter.flush_if_due(&self.connection, membership, step);
             }
             Err(fault) => self.fault(fault),
         }

@@ -34,7 +34,8 @@ pub struct StepRecord {
     pub update_s: f64,
     /// Seconds that the gradients of each of the worker's virtual nodes took, in order, without waiting for samples.
     pub nodes_s: Vec<f64>,
-    /// Bytes to and from each peer, and when the last of them moved. In a file only those of a sample of steps.
+    /// Bytes to and from each peer, and when the last of them moved; of more than [`Traffic::PEERS_MAX`] peers the
+    /// total. In a file only those of a sample of steps.
     pub traffic: Vec<Traffic>,
     /// Active workers; 0 until the step is committed.
     pub workers: u32,
@@ -63,7 +64,7 @@ pub struct StepRecord {
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Traffic {
-    /// The peer.
+    /// The peer; 0 for all peers together.
     pub peer: u64,
     /// Bytes handed to the system for it.
     pub sent_bytes: u64,
@@ -148,6 +149,26 @@ impl StepRecord {
             update_s: slower.update_s.max(faster.update_s),
             ..slower
         }
+    }
+}
+
+impl Traffic {
+    /// Peers that a report names: if each named all, the reports of a step would grow with the square of the workers.
+    pub const PEERS_MAX: usize = 64;
+
+    /// What a report says of these peers: each by itself, or the total of too many, and when the last byte moved.
+    pub fn reported(peers: Vec<Traffic>) -> Vec<Traffic> {
+        if peers.len() <= Traffic::PEERS_MAX {
+            return peers;
+        }
+        let mut total = Traffic::default();
+        for peer in peers {
+            total.sent_bytes = total.sent_bytes.saturating_add(peer.sent_bytes);
+            total.received_bytes = total.received_bytes.saturating_add(peer.received_bytes);
+            (total.sent_s, total.received_s) =
+                (total.sent_s.max(peer.sent_s), total.received_s.max(peer.received_s));
+        }
+        vec![total]
     }
 }
 

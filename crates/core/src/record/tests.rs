@@ -117,6 +117,29 @@ fn what_steps_of_before_took() {
 }
 
 #[test]
+fn of_many_peers_a_report_has_the_total() {
+    let peer = |peer: u64| Traffic {
+        peer,
+        sent_bytes: 10 + peer,
+        received_bytes: 20,
+        sent_s: 0.5 / peer as f64,
+        received_s: 0.25 * peer as f64,
+    };
+    let most = Traffic::PEERS_MAX as u64;
+    let few: Vec<Traffic> = (1..=most).map(peer).collect();
+    assert_eq!(Traffic::reported(few.clone()), few);
+    let count = most + 1;
+    let total = Traffic {
+        peer: 0,
+        sent_bytes: 10 * count + count * (count + 1) / 2,
+        received_bytes: 20 * count,
+        sent_s: 0.5,
+        received_s: 0.25 * count as f64,
+    };
+    assert_eq!(Traffic::reported((1..=count).map(peer).collect()), [total]);
+}
+
+#[test]
 fn the_keys_of_a_step_are_these() {
     let unit = UnitRecord { calls: vec![Call::Take(0)], data_wait_s: 0.5, ..UnitRecord::default() };
     let step = StepRecord {

@@ -8,7 +8,6 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
@@ -37,6 +36,9 @@ const HEADERS_BYTES_MAX: u32 = 16 * 1024;
 
 /// How the coordinator speaks to one worker; dropping it ends the session.
 pub(crate) type Outgoing = mpsc::UnboundedSender<Result<wire::ToWorker, Status>>;
+
+/// Where everything goes that the control plane hears; false once the run is over.
+pub(crate) type Inputs = Arc<dyn Fn(Input) -> bool + Send + Sync>;
 
 /// What the control plane tells the coordinator.
 #[derive(Debug)]
@@ -95,16 +97,14 @@ impl Server {
     pub(crate) fn start(
         address: SocketAddr,
         token: Token,
-        inputs: Sender<Input>,
+        inputs: Inputs,
         status: watch::Receiver<wire::Status>,
     ) -> std::io::Result<Server> {
         let (connections, incoming) = mpsc::unbounded_channel();
-        let refused = std::sync::Mutex::new(inputs.clone());
+        let refused = Arc::clone(&inputs);
         let on_refusal = move |Refusal { peer, reason }: Refusal| {
             let peer = peer.map_or("this machine".into(), |peer| peer.to_string());
-            if let Ok(inputs) = refused.lock() {
-                let _ = inputs.send(Input::Refused { peer, reason: format!("it {reason}") });
-            }
+            refused(Input::Refused { peer, reason: format!("it {reason}") });
         };
         // Without a server there is no one to speak to, and the connection ends.
         let on_arrival = move |_: Hello, stream: Connection| drop(connections.send(stream));
@@ -142,10 +142,10 @@ impl Drop for Server {
 
 async fn serve(
     connections: mpsc::UnboundedReceiver<Connection>,
-    inputs: Sender<Input>,
+    inputs: Inputs,
     status: watch::Receiver<wire::Status>,
 ) {
-    tokio::spawn(signals(inputs.clone()));
+    tokio::spawn(signals(Arc::clone(&inputs)));
     let service = Service { inputs, status, sessions: Arc::default() };
     let result = tonic::transport::Server::builder()
         .max_concurrent_streams(CALLS_MAX)
@@ -161,9 +161,9 @@ async fn serve(
 }
 
 /// Passes on the first signal that asks to end; a second one ends the process at once.
-async fn signals(inputs: Sender<Input>) {
+async fn signals(inputs: Inputs) {
     let Ok(mut signals) = EndSignals::listen() else { return };
-    let _ = inputs.send(Input::Signal(signals.next().await));
+    inputs(Input::Signal(signals.next().await));
     loop {
         match signals.next().await {
             // A terminal that closes says so twice: through its shell, and through the system.
@@ -176,14 +176,14 @@ async fn signals(inputs: Sender<Input>) {
 
 #[derive(Clone)]
 struct Service {
-    inputs: Sender<Input>,
+    inputs: Inputs,
     status: watch::Receiver<wire::Status>,
     sessions: Arc<AtomicU64>,
 }
 
 impl Service {
     fn tell(&self, input: Input) -> Result<(), Status> {
-        self.inputs.send(input).map_err(|_| Status::unavailable("the run is over"))
+        (self.inputs)(input).then_some(()).ok_or_else(|| Status::unavailable("the run is over"))
     }
 }
 
@@ -207,21 +207,21 @@ impl Membership for Service {
         let session = self.sessions.fetch_add(1, Ordering::Relaxed) + 1;
         let (outgoing, stream) = mpsc::unbounded_channel();
         self.tell(Input::Opened { session, attach, outgoing })?;
-        let inputs = self.inputs.clone();
+        let inputs = Arc::clone(&self.inputs);
         tokio::spawn(async move {
             let why = listen(session, &mut incoming, &inputs).await;
-            let _ = inputs.send(Input::Closed(session, why));
+            inputs(Input::Closed(session, why));
         });
         Ok(Response::new(Box::pin(UnboundedReceiverStream::new(stream))))
     }
 }
 
-async fn listen(session: u64, incoming: &mut Streaming<wire::FromWorker>, inputs: &Sender<Input>) -> String {
+async fn listen(session: u64, incoming: &mut Streaming<wire::FromWorker>, inputs: &Inputs) -> String {
     loop {
         match incoming.next().await {
             Some(Ok(message)) => match convert::read_from_worker(message) {
                 Some(message) => {
-                    if inputs.send(Input::Said(session, message)).is_err() {
+                    if !inputs(Input::Said(session, message)) {
                         return "the run is over".into();
                     }
                 }

@@ -1,8 +1,8 @@
 //! What the coordinator listens on: the control plane, the data plane, and the queue both end in.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -13,7 +13,7 @@ use super::{CoordinatorError, Options, system};
 use crate::channel::{ConnectionKind, Inbox, InboxError, Listener, raise_descriptor_limit};
 use crate::checkpoint::Store;
 use crate::control::generated as wire;
-use crate::control::server::{Input, Server};
+use crate::control::server::{Input, Inputs, Server};
 use crate::probe;
 use crate::run_dir::RunDir;
 
@@ -34,27 +34,18 @@ impl Planes {
         raise_descriptor_limit();
         let (sender, incoming) = channel();
         let told = sender.clone();
-        let (inputs, queue) = channel();
-        let forward = sender.clone();
-        std::thread::spawn(move || {
-            for input in queue {
-                if forward.send((Instant::now(), Incoming::Control(input))).is_err() {
-                    return;
-                }
-            }
-        });
+        let heard = sender.clone();
+        let inputs: Inputs =
+            Arc::new(move |input| heard.send((Instant::now(), Incoming::Control(input))).is_ok());
         let (status, watched) =
             watch::channel(wire::Status { run: options.run.clone(), ..Default::default() });
         let place = |what: &str, address: SocketAddr| system(format!("listen on {address} for {what}"));
-        let server = Server::start(options.listen, options.token.clone(), inputs.clone(), watched)
+        let server = Server::start(options.listen, options.token.clone(), Arc::clone(&inputs), watched)
             .map_err(place("the control plane", options.listen))?;
-        let refused = Mutex::new(inputs);
         let on_refusal = Arc::new(move |refusal: crate::channel::Refusal| {
             let peer = refusal.peer.map_or("this machine".into(), |p| p.to_string());
             let reason = format!("on the data plane: it {}", refusal.reason);
-            if let Ok(inputs) = refused.lock() {
-                let _ = inputs.send(Input::Refused { peer, reason });
-            }
+            inputs(Input::Refused { peer, reason });
         });
         let token = &options.token;
         let data = Listener::bind(options.data_listen, token, on_refusal)

@@ -1,5 +1,6 @@
 //! The state of a run as others see it: `GetStatus`, `Watch`, and the terminal.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::Run;
@@ -9,13 +10,18 @@ use crate::membership::coordinator::Stage;
 /// The stage of a worker that waits without a part in the training, and without any claim to one.
 pub const STANDBY: &str = "standby";
 
-/// Time between two looks at the status.
+/// Time between two looks at the status, ...
 const PERIOD: Duration = Duration::from_millis(100);
+
+/// ... and for each worker: it has a line of each, and what all lines take is a bounded part of the time. From 100
+/// workers on there are fewer looks.
+const PERIOD_EACH: Duration = Duration::from_millis(1);
 
 impl Run {
     /// Shows the status to all watchers, when it is time.
     pub(super) fn show(&mut self) {
-        if self.shown.elapsed() >= PERIOD {
+        let members = u32::try_from(self.machine.membership().active.len()).unwrap_or(u32::MAX);
+        if self.shown.elapsed() >= PERIOD.max(PERIOD_EACH.saturating_mul(members)) {
             self.show_now();
         }
     }
@@ -39,8 +45,8 @@ impl Run {
         let step = progress.committed();
         let batch = self.options.job.batch.size as f64;
         let membership = machine.membership();
-        let nodes =
-            |worker| membership.rank(worker).map_or(0, |rank| membership.active[rank].nodes.len() as u32);
+        let active = membership.active.iter();
+        let nodes: BTreeMap<_, _> = active.map(|m| (m.worker, m.nodes.len() as u32)).collect();
         let members = machine
             .workers()
             .map(|(worker, stage, address, process, step)| WorkerStatus {
@@ -49,7 +55,7 @@ impl Run {
                 stage: stage_name(stage).into(),
                 address: address.into(),
                 process,
-                virtual_nodes: nodes(worker),
+                virtual_nodes: nodes.get(&worker).copied().unwrap_or(0),
                 step,
             })
             .collect();

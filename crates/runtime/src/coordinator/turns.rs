@@ -17,6 +17,10 @@ use crate::membership::coordinator::Event;
 /// The longest time between two looks at the clock and at child processes, however much comes.
 pub(super) const TICK: Duration = Duration::from_millis(10);
 
+/// Sessions from which on the loop lets words gather while it has nothing to do, and for how long.
+const GATHERED_FROM: usize = 64;
+const GATHERING: Duration = Duration::from_millis(1);
+
 /// The longest wait for a checkpoint that is being written when the run is over.
 const STORING: Duration = Duration::from_secs(10);
 
@@ -34,7 +38,7 @@ impl Run {
             }
             let looked = Instant::now();
             let patience = TICK.saturating_sub(looked - self.ticked);
-            match self.planes.incoming.recv_timeout(patience) {
+            match self.next(patience) {
                 Ok((arrived, incoming)) => {
                     self.seen = self.seen.max(arrived);
                     self.take(incoming);
@@ -54,6 +58,20 @@ impl Run {
             }
             self.show();
         }
+    }
+
+    /// What comes next within this time. To wake up for each of many words, as they come, takes longer than to take it
+    /// in: those of many workers gather first.
+    fn next(&self, patience: Duration) -> Result<(Instant, Incoming), RecvTimeoutError> {
+        let incoming = &self.planes.incoming;
+        if self.sessions.len() < GATHERED_FROM {
+            return incoming.recv_timeout(patience);
+        }
+        incoming.try_recv().or_else(|_| {
+            let gathering = GATHERING.min(patience);
+            std::thread::sleep(gathering);
+            incoming.recv_timeout(patience - gathering)
+        })
     }
 
     fn take(&mut self, incoming: Incoming) {

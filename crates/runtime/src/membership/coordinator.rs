@@ -2,7 +2,8 @@
 //!
 //! The shell ([`crate::coordinator`]) feeds [`Coordinator::handle`] with events and carries out the
 //! actions. After every event the machine compares the workers it has with the workers that are wanted
-//! and proposes the next membership; nothing else starts a change.
+//! and proposes the next membership; nothing else starts a change. What members say in every step, and all the time, is
+//! taken in at once, and looked at together: with the next event that is news, or once some time has passed.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -14,6 +15,7 @@ use super::{
     WorkloadDescription,
 };
 
+mod applied;
 mod asynchronous;
 mod attendance;
 mod commit;
@@ -22,12 +24,14 @@ mod end;
 mod holders;
 mod interface;
 mod last_checkpoint;
+mod looks;
 mod mismatch;
 mod periodic;
 mod plan;
 mod progress;
 mod recovery;
 mod resumed;
+mod seats;
 mod sense;
 mod starts;
 mod stuck;
@@ -35,6 +39,7 @@ mod user_failure;
 mod verdicts;
 mod watch;
 
+use applied::Applied;
 use asynchronous::Asynchronous;
 pub use attendance::Stage;
 use attendance::{Kept, Worker};
@@ -46,6 +51,7 @@ use periodic::Periodic;
 pub use progress::Progress;
 use recovery::Ready;
 pub use resumed::Resumed;
+use seats::Seats;
 use starts::Starts;
 use user_failure::UserFailure;
 use verdicts::Verdicts;
@@ -54,7 +60,7 @@ use watch::Watch;
 /// A membership that was sent with `Prepare` and may be in force without our knowing.
 #[derive(Debug, Clone)]
 struct Proposal {
-    membership: Membership,
+    membership: Seats,
     reason: Reason,
     /// When it was sent.
     since_s: f64,
@@ -93,7 +99,9 @@ pub struct Coordinator {
     workers: BTreeMap<WorkerId, Worker>,
     last_worker: WorkerId,
     last_epoch: u64,
-    current: Membership,
+    current: Seats,
+    /// How far its active members are, unless that has to be counted.
+    applied: Option<Applied>,
     /// Sent with `Prepare`, not known to be adopted, oldest first. The members may adopt any of them, and a
     /// later one after an earlier one.
     proposed: Vec<Proposal>,
@@ -170,6 +178,10 @@ pub struct Coordinator {
     /// When the current number of workers was asked for.
     wanted_since_s: f64,
     watch: Watch,
+    /// When all workers were looked at.
+    looked_s: f64,
+    /// Something happened since but that time passed and members told how far they are.
+    has_news: bool,
     actions: Vec<Action>,
 }
 
@@ -180,25 +192,30 @@ const MAX_BOOT_FAILURES: u32 = 3;
 /// Starts that fail in a row, half a minute in all, before a run ends that has trained and lost all workers.
 const MAX_REBOOT_FAILURES: u32 = 8;
 
+/// Workers wanted after so much of the run, and the changes that are scheduled for later.
+fn due_after(committed: u64, config: &Config) -> (u32, VecDeque<(u64, u32)>) {
+    let mut schedule: VecDeque<(u64, u32)> = config.schedule.clone().into();
+    let mut wanted = config.wanted;
+    while let Some((_, workers)) = schedule.pop_front_if(|(step, _)| *step <= committed && *step > 0) {
+        wanted = workers;
+    }
+    (wanted, schedule)
+}
+
 impl Coordinator {
     /// A coordinator at time `now_s`, before any worker attached.
     pub fn new(config: Config, now_s: f64) -> Self {
         let resumed = config.resumed.clone().unwrap_or_default();
         let grace_s = if resumed.active.is_empty() { 0.0 } else { config.reattach_grace_s };
-        let mut schedule: VecDeque<(u64, u32)> = config.schedule.clone().into();
-        let mut wanted = config.wanted;
-        while let Some((_, workers)) =
-            schedule.pop_front_if(|(step, _)| *step <= resumed.committed && *step > 0)
-        {
-            wanted = workers;
-        }
+        let (wanted, schedule) = due_after(resumed.committed, &config);
         Coordinator {
             now_s,
             lifecycle: Lifecycle::Gathering { grace_until_s: now_s + grace_s },
             workers: BTreeMap::new(),
             last_worker: resumed.last_worker,
             last_epoch: resumed.epoch,
-            current: Membership::default(),
+            current: Seats::default(),
+            applied: None,
             proposed: Vec::new(),
             incarnations: 0,
             dismissed: BTreeMap::new(),
@@ -248,6 +265,8 @@ impl Coordinator {
             slowest_transfer_s: None,
             wanted_since_s: now_s,
             watch: Watch::default(),
+            looked_s: now_s,
+            has_news: true,
             actions: Vec::new(),
             config,
         }
@@ -256,6 +275,7 @@ impl Coordinator {
     /// Tells the length of the run, which depends on the data.
     pub fn set_total_steps(&mut self, steps: u64) {
         self.total_steps = Some(steps);
+        self.has_news = true;
     }
 
     /// Holds workers to this description.
@@ -266,6 +286,7 @@ impl Coordinator {
     /// Tells the step of the newest usable checkpoint, known once the layout is.
     pub fn set_checkpoint(&mut self, step: Option<u64>) {
         self.checkpoint = step;
+        self.has_news = true;
     }
 
     /// Tells the steps of checkpoints that may be tried where the newest turns out to be damaged, the newest first.
@@ -331,18 +352,6 @@ impl Coordinator {
     /// Number, stage, address, process and applied steps of each worker.
     pub fn workers(&self) -> impl Iterator<Item = (WorkerId, Stage, &str, u32, u64)> {
         self.workers.iter().map(|(id, w)| (*id, w.stage, w.address.as_str(), w.process, w.step))
-    }
-
-    /// Takes an event in and returns what to do, in order.
-    pub fn handle(&mut self, event: Event, now_s: f64) -> Vec<Action> {
-        self.pass(now_s);
-        if self.lifecycle != Lifecycle::Ended {
-            self.take(event);
-            self.check_silence();
-            self.advance();
-            self.watch();
-        }
-        std::mem::take(&mut self.actions)
     }
 
     fn take(&mut self, event: Event) {
@@ -461,7 +470,6 @@ impl Coordinator {
                 {
                     entry.step = entry.step.max(step);
                     entry.finished = Some((step, digest));
-                    self.commit();
                 }
             }
         }

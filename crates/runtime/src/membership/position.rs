@@ -5,6 +5,9 @@ use std::str::FromStr;
 
 use super::WorkerId;
 
+/// Others that a sentence names: the status has one of each worker.
+const NAMED_MAX: usize = 16;
+
 /// What a worker's computing thread is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Activity {
@@ -115,9 +118,33 @@ impl Position {
             }
             _ => format!("{activity} step {step}"),
         };
-        let peers: Vec<String> = self.waits_for.iter().map(u64::to_string).collect();
-        let waits =
-            if peers.is_empty() { String::new() } else { format!(", waiting for {}", peers.join(", ")) };
+        let peers: Vec<String> = self.waits_for.iter().take(NAMED_MAX).map(u64::to_string).collect();
+        let waits = match self.waits_for.len() {
+            0 => String::new(),
+            count if count > NAMED_MAX => {
+                format!(", waiting for {} and {} more", peers.join(", "), count - NAMED_MAX)
+            }
+            _ => format!(", waiting for {}", peers.join(", ")),
+        };
         format!("{what} for {since_s:.1} s{waits}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sentence_names_some_of_those_who_are_waited_for() {
+        let waiting = |count| Position {
+            activity: Activity::Exchanging,
+            step: 4,
+            since_s: 0.25,
+            waits_for: (1..=count).collect(),
+            ..Position::default()
+        };
+        assert_eq!(waiting(2).sentence(), "exchanging step 4 for 0.2 s, waiting for 1, 2");
+        assert!(waiting(16).sentence().ends_with("15, 16"));
+        assert!(waiting(1000).sentence().ends_with("15, 16 and 984 more"));
     }
 }

@@ -2,14 +2,15 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Instant;
+
+use bellwether_core::record::Traffic;
 
 use super::engine::Applied;
 use super::session::Connection;
-use crate::membership::{EvaluationRecord, FromWorker, Report, StepRecord, SwitchRecord};
-
-/// Time between two reports when steps are short.
-const PERIOD: Duration = Duration::from_millis(20);
+use crate::membership::{
+    EvaluationRecord, FromWorker, Membership, Report, StepRecord, SwitchRecord, reporting,
+};
 
 /// Steps kept for a coordinator that comes back and may have missed them.
 const KEPT_STEPS: usize = 1024;
@@ -56,6 +57,7 @@ impl Reporter {
     }
 
     pub(super) fn step(&mut self, record: StepRecord) {
+        let record = StepRecord { traffic: Traffic::reported(record.traffic), ..record };
         if self.recent.len() == KEPT_STEPS {
             self.recent.pop_front();
         }
@@ -102,9 +104,10 @@ impl Reporter {
         self.urgent = true;
     }
 
-    pub(super) fn flush_if_due(&mut self, connection: &Connection, epoch: u64, step: u64) {
-        if self.urgent || self.sent.is_none_or(|at| at.elapsed() >= PERIOD) {
-            self.flush(connection, epoch, step);
+    pub(super) fn flush_if_due(&mut self, connection: &Connection, membership: &Membership, step: u64) {
+        let period = reporting::period(membership.active.len());
+        if self.urgent || self.sent.is_none_or(|at| at.elapsed() >= period) {
+            self.flush(connection, membership.epoch, step);
         }
     }
 
@@ -133,7 +136,6 @@ mod tests {
     use prost::Message;
 
     use super::*;
-    use crate::collective::Traffic;
     use crate::control::convert;
 
     #[test]

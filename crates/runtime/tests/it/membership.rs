@@ -9,6 +9,7 @@ mod hangs;
 mod last_checkpoint;
 mod late;
 mod late_servers;
+mod many;
 mod mismatch;
 mod nonsense;
 mod process;

@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ fn token(digits: &str) -> Token {
 
 fn server() -> (Server, Receiver<Input>) {
     let (inputs, heard) = channel();
+    let inputs = Arc::new(move |input| inputs.send(input).is_ok());
     let (_, status) =
         tokio::sync::watch::channel(super::wire::Status { run: "here".into(), ..Default::default() });
     (Server::start(([127, 0, 0, 1], 0).into(), token("01"), inputs, status).expect("a free port"), heard)

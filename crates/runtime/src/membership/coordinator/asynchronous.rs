@@ -198,7 +198,7 @@ impl Coordinator {
                 worker.stage = Stage::Standby;
             }
         }
-        self.current = Membership { epoch: self.last_epoch, ..Membership::default() };
+        self.current = Membership { epoch: self.last_epoch, ..Membership::default() }.into();
         let asynchronous = &mut self.asynchronous;
         asynchronous.part = Part::Loading { step };
         let shards = if asynchronous.needs_servers(asynchronous.protocol) {
@@ -335,7 +335,7 @@ impl Coordinator {
         let epoch = self.current.epoch;
         // Units go to any worker that asks; the shares are nominal.
         let nodes = self.config.virtual_nodes as usize;
-        self.current = Membership { epoch, ..self.compose(&active[..active.len().min(nodes)], &[]) };
+        self.current = Membership { epoch, ..self.compose(&active[..active.len().min(nodes)], &[]) }.into();
         self.journal_membership(self.progress.committed(), &reason);
         if self.asynchronous.protocol == Protocol::Gossip {
             for worker in active {
@@ -458,7 +458,7 @@ impl Coordinator {
         let known: BTreeSet<WorkerId> = members.iter().copied().collect();
         self.replacing.retain(|id| known.contains(id));
         if members.is_empty() {
-            self.current = Membership::default();
+            self.current = Membership::default().into();
             self.lifecycle = Lifecycle::Gathering { grace_until_s: self.now_s };
             return;
         }

@@ -5,7 +5,7 @@ use super::{Action, Coordinator, Journal, Lifecycle, Report, WorkerId, progress}
 
 impl Coordinator {
     /// A worker tells what it has done.
-    pub(super) fn reported(&mut self, worker: WorkerId, report: Report) {
+    pub(super) fn reported(&mut self, worker: WorkerId, mut report: Report) {
         let switched =
             report.switches.iter().find(|s| s.epoch == report.epoch).map_or(report.step, |s| s.step);
         // A newcomer may be ahead of the members in following a plan.
@@ -13,15 +13,22 @@ impl Coordinator {
         if proposal.is_some_and(|p| p.membership.rank(worker).is_some()) {
             self.adopted(report.epoch, switched);
         }
+        let mut applied = self.applied.take().unwrap_or_else(|| self.count_applied());
         let Some(entry) = self.workers.get_mut(&worker) else { return };
-        if report.epoch >= entry.epoch && report.epoch == self.current.epoch {
+        let epoch = self.current.epoch;
+        if report.epoch >= entry.epoch && report.epoch == epoch {
+            let before = entry.applied_in(epoch);
             entry.step = report.step;
             // A membership that has not begun makes no state newer.
             if self.lifecycle == Lifecycle::Running {
                 entry.epoch = report.epoch;
             }
+            if self.current.rank(worker).is_some() {
+                applied.moves(before, entry.applied_in(epoch));
+            }
         }
-        for evaluation in self.progress.take(&report) {
+        debug_assert_eq!(applied, self.count_applied());
+        for evaluation in self.progress.take(&mut report) {
             let (step, loss, accuracy) = (evaluation.step, evaluation.loss, evaluation.accuracy());
             // The journal's JSON cannot hold a number that is not finite.
             self.journal(match loss.is_finite() {
@@ -34,18 +41,20 @@ impl Coordinator {
         for switch in &report.switches {
             self.progress.stalled(switch.epoch, switch.stall_s);
         }
-        self.commit();
+        let (least, _) = applied.ends();
+        self.applied = Some(applied);
+        self.commit_up_to(least);
     }
 
-    /// Commits what all active members have applied.
+    /// Commits what all active members have applied, as they told or as others prove. The latter is left to the looks
+    /// at all workers: a moment later most have told themselves, each with its own account of the step.
     pub(super) fn commit(&mut self) {
+        let applied = self.applied.take();
         if self.lifecycle != Lifecycle::Running {
             return;
         }
         let epoch = self.current.epoch;
-        let applied = |id: &WorkerId| self.workers.get(id).filter(|w| w.epoch == epoch).map_or(0, |w| w.step);
-        let all = || self.current.active.iter().map(|m| applied(&m.worker));
-        let (least, most) = (all().min().unwrap_or(0), all().max().unwrap_or(0));
+        let (least, most) = applied.unwrap_or_else(|| self.count_applied()).ends();
         // The result of an update contains every member's part, and a member that lacks the previous update has no part
         // in it. So a member that does not report has applied the previous one all the same.
         let before = match self.config.max_accumulation {
@@ -60,8 +69,11 @@ impl Coordinator {
                 }
             }
         }
-        let step = least.max(proven);
-        if step > self.progress.committed() {
+        self.commit_up_to(least.max(proven));
+    }
+
+    fn commit_up_to(&mut self, step: u64) {
+        if self.lifecycle == Lifecycle::Running && step > self.progress.committed() {
             self.has_committed = true;
             if step > self.furthest {
                 // Steps that are only done again show no progress.

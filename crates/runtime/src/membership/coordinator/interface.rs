@@ -143,6 +143,15 @@ pub enum Event {
     Tick,
 }
 
+impl Event {
+    /// Whether it comes in every step or all the time, and nothing follows from it at once unless it says so by an
+    /// action.
+    pub(super) fn is_routine(&self) -> bool {
+        use FromWorker::{At, Heartbeat, Ready, Report};
+        matches!(self, Event::Tick | Event::Said(_, Heartbeat | At(_) | Report(_) | Ready { .. }))
+    }
+}
+
 /// What the shell does for the coordinator.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {

@@ -1,8 +1,10 @@
 //! Planned changes: which membership is wanted next, and what is learnt when it begins.
 
+use std::ops::Range;
+
 use bellwether_core::record::{Event as Journal, Resize, RunFailure, RunOutcome};
 
-use super::{Action, Coordinator, End, Kept, Lifecycle, MAX_BOOT_FAILURES, Proposal, Stage, Worker};
+use super::{Action, Coordinator, End, Kept, Lifecycle, MAX_BOOT_FAILURES, Proposal, Seats, Stage, Worker};
 use crate::membership::{Active, Membership, Reason, Shadow, ToWorker, WorkerId};
 use crate::tree::ranges_by_speed;
 
@@ -75,15 +77,12 @@ impl Coordinator {
 
     /// The membership of these workers: virtual nodes shared out in rank order, by speed where speeds are known.
     pub(super) fn compose(&self, active: &[WorkerId], shadows: &[WorkerId]) -> Membership {
-        let speed = |id: &WorkerId| self.config.speeds.get(id).copied().unwrap_or(1.0);
-        let speeds: Vec<f64> = active.iter().map(speed).collect();
-        let ranges = ranges_by_speed(self.config.virtual_nodes, &speeds);
         let address = |id: &WorkerId| self.workers[id].address.clone();
         Membership {
             epoch: 0,
             active: active
                 .iter()
-                .zip(ranges)
+                .zip(self.shares(active))
                 .map(|(id, nodes)| Active { worker: *id, address: address(id), nodes })
                 .collect(),
             shadows: shadows.iter().map(|id| Shadow { worker: *id, address: address(id) }).collect(),
@@ -95,6 +94,13 @@ impl Coordinator {
             accumulation: self.accumulation,
             paused: self.paused.iter().copied().collect(),
         }
+    }
+
+    /// The virtual nodes of these workers, in rank order.
+    fn shares(&self, active: &[WorkerId]) -> Vec<Range<u32>> {
+        let speed = |id: &WorkerId| self.config.speeds.get(id).copied().unwrap_or(1.0);
+        let speeds: Vec<f64> = active.iter().map(speed).collect();
+        ranges_by_speed(self.config.virtual_nodes, &speeds)
     }
 
     /// The next boundary at which the members wait for another membership: of other workers, or to hand their state
@@ -249,8 +255,7 @@ impl Coordinator {
 
     /// Whether the members share the virtual nodes otherwise than their speeds ask for.
     fn uneven(&self, members: &[WorkerId]) -> bool {
-        let nodes = |m: &Membership| m.active.iter().map(|a| a.nodes.clone()).collect::<Vec<_>>();
-        nodes(&self.compose(members, &[])) != nodes(&self.current)
+        self.current.active.iter().map(|member| &member.nodes).ne(&self.shares(members))
     }
 
     /// Warm workers to admit as shadows beside `present` others, and those that are shadows already.
@@ -295,6 +300,13 @@ impl Coordinator {
     }
 
     fn propose(&mut self) {
+        // Time alone changes a plan only where workers wait for others that are still starting.
+        if !self.has_news
+            && self.actions.is_empty()
+            && !self.workers.values().any(|w| w.stage == Stage::Standby)
+        {
+            return;
+        }
         let Some((mut next, reason)) = self.desired() else { return };
         if let Some(latest) = self.proposed.last() {
             let proposed = &latest.membership;
@@ -312,6 +324,7 @@ impl Coordinator {
         }
         self.last_epoch += 1;
         next.epoch = self.last_epoch;
+        let next = Seats::from(next);
         // Every worker that takes part now or may do so by an earlier plan must hear of it, or it would wait for ever.
         let concerned = |id: WorkerId| {
             let earlier = self.proposed.iter().any(|p| p.membership.contains(id));
@@ -326,7 +339,7 @@ impl Coordinator {
                 // A newcomer drops what it holds.
                 w.kept = Kept::Nothing;
             }
-            self.send(worker, ToWorker::Prepare(next.clone()));
+            self.send(worker, ToWorker::Prepare(Membership::clone(&next)));
         }
         let (since_s, incarnation) = (self.now_s, self.incarnations);
         self.proposed.push(Proposal { membership: next, reason, since_s, incarnation });
@@ -342,7 +355,7 @@ impl Coordinator {
     fn intact(&self, proposal: &Proposal) -> bool {
         let as_before =
             |id: WorkerId| self.workers.get(&id).is_some_and(|w| w.incarnation <= proposal.incarnation);
-        let Membership { active, shadows, .. } = &proposal.membership;
+        let Membership { active, shadows, .. } = &*proposal.membership;
         active.iter().all(|m| as_before(m.worker)) && shadows.iter().all(|m| as_before(m.worker))
     }
 
@@ -357,6 +370,8 @@ impl Coordinator {
     }
 
     fn adopt(&mut self, proposal: Proposal, step: u64) {
+        // What the members of the one before have proven.
+        self.commit();
         let Proposal { membership: next, ref reason, since_s, incarnation } = proposal;
         let (from, to) = (self.current.active.len() as u32, next.active.len() as u32);
         for member in &self.current.active {
@@ -396,7 +411,7 @@ impl Coordinator {
             self.schedule.pop_front();
             (self.wanted, self.wanted_since_s) = (to, since_s);
         }
-        self.current = next;
+        (self.current, self.applied) = (next, None);
         (self.begun, self.begun_step) = (self.current.epoch, step);
         self.journal_membership(step, reason);
         for (worker, replace) in std::mem::take(&mut self.parting) {
@@ -436,12 +451,10 @@ impl Coordinator {
     fn finish_if_done(&mut self) {
         let hands_over = self.current.stop && !self.stopping && !self.ends_here() && self.failure.is_none();
         let finished = |id: &WorkerId| self.workers.get(id).and_then(|w| w.finished);
-        let ends: Vec<_> = self.current.active.iter().map(|m| finished(&m.worker)).collect();
-        let Some(Some((step, digest))) = ends.first().copied() else { return };
-        if ends.iter().any(Option::is_none) {
-            return;
-        }
-        if ends.iter().flatten().any(|end| *end != (step, digest)) {
+        let ends: Option<Vec<_>> = self.current.active.iter().map(|m| finished(&m.worker)).collect();
+        let Some(ends) = ends else { return };
+        let Some((step, digest)) = ends.first().copied() else { return };
+        if ends.iter().any(|end| *end != (step, digest)) {
             let reason = "workers disagree about the trained parameters; please report this".to_string();
             return self.end(End { how: RunOutcome::Broken(reason), digest: None });
         }

@@ -1,6 +1,7 @@
 //! What a run has achieved so far: committed steps, losses, evaluations, and what changes cost.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use bellwether_core::record::{Boot, Crash, Event as Journal, Mismatch, Resize};
 
@@ -109,15 +110,15 @@ impl Progress {
     }
 
     /// Takes the records of a report in; returns evaluations that no journal has.
-    pub(super) fn take(&mut self, report: &Report) -> Vec<EvaluationRecord> {
+    pub(super) fn take(&mut self, report: &mut Report) -> Vec<EvaluationRecord> {
         self.peak_resident_bytes = self.peak_resident_bytes.max(report.resident_bytes);
-        for record in &report.steps {
-            if record.step >= self.committed {
-                let merged = match self.pending.remove(&record.step) {
-                    Some(known) => known.merge(record.clone()),
-                    None => record.clone(),
-                };
-                self.pending.insert(record.step, merged);
+        for record in report.steps.drain(..).filter(|record| record.step >= self.committed) {
+            match self.pending.entry(record.step) {
+                Entry::Vacant(place) => drop(place.insert(record)),
+                Entry::Occupied(mut known) => {
+                    let merged = std::mem::take(known.get_mut()).merge(record);
+                    known.insert(merged);
+                }
             }
         }
         let known = self.evaluation.map(|e| e.step);

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use bellwether_core::record::{Event as Journal, RunFailure, RunOutcome};
 
-use super::{Coordinator, End, Kept, Lifecycle, MAX_BOOT_FAILURES, MAX_REBOOT_FAILURES, Stage, Worker};
-use crate::membership::{Load, Reason, ToWorker, WorkerId};
+use super::{
+    Coordinator, End, Kept, Lifecycle, MAX_BOOT_FAILURES, MAX_REBOOT_FAILURES, Seats, Stage, Worker,
+};
+use crate::membership::{Load, Membership, Reason, ToWorker, WorkerId};
 
 /// How long a broken connection between two workers may wait for evidence that one of them is dead.
 const SUSPICION_S: f64 = 0.05;
@@ -260,8 +262,8 @@ impl Coordinator {
 
     pub(super) fn form(&mut self, members: &[WorkerId], load: Option<Load>, reason: Reason) {
         self.last_epoch += 1;
-        let mut membership = self.compose(members, &[]);
-        membership.epoch = self.last_epoch;
+        let formed = Membership { epoch: self.last_epoch, ..self.compose(members, &[]) };
+        let membership = Seats::from(formed.clone());
         self.formed = self.last_epoch;
         let everyone: Vec<WorkerId> = self
             .workers
@@ -270,7 +272,7 @@ impl Coordinator {
             .map(|(id, _)| *id)
             .collect();
         for id in everyone {
-            let member = members.contains(&id);
+            let member = membership.rank(id).is_some();
             let worker = self.workers.get_mut(&id).expect("taken from the map");
             worker.finished = None;
             worker.kept = match worker.kept {
@@ -290,7 +292,7 @@ impl Coordinator {
             }
             // Until the members are known to be able to go on, no worker drops what may be needed.
             let keep = load.is_none();
-            self.send(id, ToWorker::Recover { membership: membership.clone(), load, keep });
+            self.send(id, ToWorker::Recover { membership: formed.clone(), load, keep });
         }
         self.current = membership;
         self.proposed.clear();
@@ -383,6 +385,8 @@ impl Coordinator {
             && self.current.rank(worker).is_some()
         {
             ready.insert(worker, held);
+            // All the others wait for the last.
+            self.has_news |= ready.len() >= self.current.active.len();
         }
     }
 
@@ -402,7 +406,8 @@ impl Coordinator {
     pub(super) fn try_start(&mut self) {
         self.recover_if_suspect();
         let Lifecycle::Recovering { ready, .. } = &self.lifecycle else { return };
-        if self.current.active.iter().any(|m| !ready.contains_key(&m.worker)) {
+        // Only members are among them.
+        if ready.len() < self.current.active.len() {
             return;
         }
         let ready = ready.clone();
@@ -444,7 +449,7 @@ impl Coordinator {
         let formed = self.current.clone();
         // A worker that applied what is about to be done again may come back: the updates must be the same again.
         let (trained, accumulation) = ready.values().map(|r| r.trained).max().unwrap_or_default();
-        self.current.accumulation = if trained > 0 { accumulation.max(1) } else { self.accumulation };
+        self.current.accumulate(if trained > 0 { accumulation.max(1) } else { self.accumulation });
         if !self.batch_asked {
             self.accumulation = self.current.accumulation;
         }

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bellwether_core::record::Event as Journal;
 
 use super::{Coordinator, Lifecycle, Stage, Worker};
-use crate::membership::{Activity, Position, ToWorker, WorkerId};
+use crate::membership::{Activity, Position, ToWorker, WorkerId, reporting};
 
 mod limits;
 mod links;
@@ -26,7 +26,8 @@ use limits::Limits;
 /// Seconds between two questions.
 const ASK_S: f64 = 0.1;
 
-/// Seconds beyond one and a half steps after which members are asked where they are.
+/// Seconds beyond one and a half steps after which members are asked where they are; many members report less often,
+/// and are asked as much later.
 const REST_S: f64 = 0.25;
 
 /// Seconds for which an answer counts.
@@ -131,7 +132,8 @@ impl Coordinator {
             return;
         }
         let quiet_s = self.now_s - self.watch.moved_s;
-        if quiet_s > REST_S + 1.5 * self.usual_step_s() {
+        let longer_s = reporting::longer_s(self.current.active.len());
+        if quiet_s > REST_S + longer_s + 1.5 * self.usual_step_s() {
             self.ask();
             self.judge(quiet_s);
         }

@@ -53,7 +53,7 @@ impl Coordinator {
         let tally = std::mem::replace(&mut self.asynchronous.tally, later);
         let steps = tally.into_iter().map(|(step, record)| summed(step, duration_s, record.units)).collect();
         self.barren_crashes = 0;
-        self.progress.take(&Report { steps, ..Report::default() });
+        self.progress.take(&mut Report { steps, ..Report::default() });
         self.commit_to(end);
     }
 
