@@ -8,7 +8,7 @@ use bellwether_core::record::Traffic;
 use thiserror::Error;
 
 use super::headers;
-use super::lent::{Borrowed, Lent, view};
+use super::lent::{Borrowed, view};
 use super::plan::{CollectivePlan, LOOKAHEAD};
 use super::route::{Route, Sequence, Way};
 use super::step::Step;
