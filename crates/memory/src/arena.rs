@@ -160,7 +160,7 @@ impl View {
     ///
     /// # Errors
     ///
-    /// Returns an error if it is no arena, or the system gives no memory.
+    /// Returns an error if it is not an arena, or the system gives no memory.
     pub fn open(descriptor: &OwnedFd) -> io::Result<View> {
         let accepts = |bytes: usize| bytes >= VECTORS && bytes.is_multiple_of(PAGE_BYTES);
         Ok(View { region: Region::open(descriptor, Access::OthersRead, accepts)? })

@@ -199,7 +199,7 @@ impl Region {
     /// Same panics as [`values`](Region::values).
     pub(crate) fn get_values(&self, offset: usize, into: &mut [f32]) {
         let pointer = self.pointer(offset, into.len());
-        // SAFETY: as many values lie there. A value that changes meanwhile may come torn, and is some `f32` all the same.
+        // SAFETY: as many values lie there. One that changes meanwhile may come torn, and is some `f32` all the same.
         unsafe { std::ptr::copy_nonoverlapping(pointer.as_ptr(), into.as_mut_ptr(), into.len()) }
     }
 }

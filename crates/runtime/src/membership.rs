@@ -1,27 +1,25 @@
 //! Who takes part in a job, and since when: the words of the membership protocol.
 //!
-//! A *membership* is numbered by its epoch. Two pure state machines speak about it:
-//! [`coordinator::Coordinator`] decides which membership comes next, [`member::Member`] decides what
-//! one worker does next. Both take events and return actions; neither reads a clock, opens a socket or
-//! starts a thread, so that a seeded simulation can run hundreds of histories with faults
-//! (`tests/it/membership.rs`).
+//! A *membership* is numbered by its epoch. Two pure state machines speak about it: [`coordinator::Coordinator`]
+//! decides which membership comes next, [`member::Member`] decides what one worker does next. Both take events and
+//! return actions; neither reads a clock, opens a socket or starts a thread, so that a seeded simulation can run
+//! hundreds of histories with faults (`tests/it/membership.rs`).
 //!
 //! # The protocol in five sentences
 //!
 //! - *Planned change*: the coordinator sends `Prepare`; everyone connects to whom they lack in the background; every
 //!   collective carries each member's prepared epoch, and the first boundary at which all members of the present epoch
 //!   say the same newer number is where they switch. No worker waits.
-//! - *Growing* takes two such changes: first the newcomer is a shadow, which receives state while the
-//!   others compute and every result from then on; once it holds everything it becomes active.
-//! - *Crash*: the coordinator sends `Recover`; all in-flight work is dropped, connections are made again,
-//!   everyone says how far they are (`Ready`), those one update behind get the last result from one who
-//!   still holds it, and `Start` goes on from the most advanced step.
-//! - A step is committed when every active member has applied it; since members are never more than
-//!   one update apart, a committed step lives on in every survivor.
+//! - *Growing* takes two such changes: first the newcomer is a shadow, which receives state while the others compute
+//!   and every result from then on; once it holds everything it becomes active.
+//! - *Crash*: the coordinator sends `Recover`; all in-flight work is dropped, connections are made again, everyone says
+//!   how far they are (`Ready`), those one update behind get the last result from one who still holds it, and `Start`
+//!   goes on from the most advanced step.
+//! - A step is committed when every active member has applied it; since members are never more than one update apart, a
+//!   committed step lives on in every survivor.
 //! - Without a coordinator the workers stop at once, keep their state, and wait for it to come back.
 //!
-//! A *step* is one batch of the job; an *update* covers one step, or several where the job lets the batch move
-//! ([`Membership::accumulation`]). Boundaries lie between updates.
+//! A *step* is one batch; an *update*, between two boundaries, covers one or several ([`Membership::accumulation`]).
 
 use std::ops::Range;
 
@@ -113,22 +111,20 @@ impl Membership {
         self.rank(worker).is_some() || self.shadows(worker)
     }
 
-    /// Those whom `worker` must be connected to: of the active members those with whom it exchanges, and the shadows
-    /// that it serves; for a shadow those who serve it.
+    /// Those whom `worker` must be connected to: members with whom it exchanges, its shadows or its servers.
     pub fn peers(&self, worker: WorkerId) -> Vec<(WorkerId, &str)> {
-        let groups = self.groups();
-        let active = self.active.iter().enumerate();
+        let (groups, active) = (self.groups(), self.active.iter().enumerate());
         let shadows = self.shadows.iter().enumerate();
         if let Some(rank) = self.rank(worker) {
-            let active = active.filter(|(other, _)| groups.linked(rank, *other));
+            let linked = active.filter(|(other, _)| groups.linked(rank, *other));
+            let active = linked.map(|(_, m)| (m.worker, m.address.as_str()));
             let shadows = shadows.filter(|(shadow, _)| groups.serves(rank, *shadow));
-            let active = active.map(|(_, m)| (m.worker, m.address.as_str()));
             active.chain(shadows.map(|(_, m)| (m.worker, m.address.as_str()))).collect()
         } else if let Some(shadow) = self.shadows.iter().position(|m| m.worker == worker) {
             let serving = active.filter(|(rank, _)| groups.serves(*rank, shadow));
             serving.map(|(_, m)| (m.worker, m.address.as_str())).collect()
         } else {
-            Vec::new()
+            vec![]
         }
     }
 

@@ -23,7 +23,7 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ),
     ("des", 2000, "an engine that knows no domain"),
     ("numerics", 2500, "fits, searches, matrices and programs that know no domain"),
-    ("memory", 600, "memory that processes share, and all `unsafe` code"),
+    ("memory", 750, "memory that processes share, and all `unsafe` code"),
     ("model", 24300, "a model per file, specified in its header; examples that choose beliefs"),
     ("federation", 9000, "federations: queues that overflow, games, and the answers of both"),
     (

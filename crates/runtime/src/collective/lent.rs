@@ -1,9 +1,9 @@
 //! Memory that is lent: a peer of this machine reads partial sums and results where they lie.
 //!
-//! A worker whose vectors lie in an [`Arena`] tells such a peer once where they are, and of each piece of the result that
-//! it is there; the peer copies a piece when it adds it up, or takes it over. A collective ends when all that was lent has
-//! been returned, so what comes after may write there. One that fails revokes all that it lent: a peer that still reads
-//! finds that out before it uses what it read.
+//! A worker whose vectors lie in an [`Arena`] tells such a peer once where they are, and of each piece of the result
+//! that it is there; the peer copies a piece when it adds it up, or takes it over. A collective ends when all that was
+//! lent has been returned, so what comes after may write there. One that fails revokes all that it lent: a peer that
+//! still reads finds that out before it uses what it read.
 
 use std::io;
 
@@ -31,7 +31,7 @@ impl Lent {
         Some(Lent { generation: arena.generation(), out: arena.offset_of(out)?, partials })
     }
 
-    /// Bytes of a frame that names so many partial sums.
+    /// Bytes of a frame that names this many partial sums.
     pub(super) fn bytes(partials: usize) -> usize {
         8 * (2 + partials)
     }
@@ -65,7 +65,7 @@ impl Lent {
 }
 
 fn broken(_: Broken) -> io::Error {
-    io::Error::other("what it lent is no longer there")
+    io::Error::other("what it lent was revoked")
 }
 
 /// What a peer lends, and how far this worker is with it.

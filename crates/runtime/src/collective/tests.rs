@@ -233,7 +233,7 @@ fn check(case: &Case) {
     });
 }
 
-/// What comes after a collective may write where the sums were, whoever read them there.
+/// What comes after a collective may write where the sums were.
 fn overwrite(mut sums: Accumulator) {
     sums.reset();
     while !sums.is_complete() {
@@ -697,7 +697,7 @@ fn a_peer_cannot_read_what_was_revoked_nor_beyond_what_it_was_lent() {
         let (_waker, wake) = wake_pair().unwrap();
         let mut out = vec![-7.0; case.length];
         match one_member(&case, me, &mut mesh, &wake, &mut out) {
-            Err(CollectiveError::PeerLost { worker: 11, why }) => assert!(why.contains("no longer"), "{why}"),
+            Err(CollectiveError::PeerLost { worker: 11, why }) => assert!(why.contains("revoked"), "{why}"),
             other => panic!("{other:?}"),
         }
         assert!(out.iter().all(|value| *value == -7.0), "nothing of it was used");

@@ -459,7 +459,7 @@ impl Coordinator {
             return self.end(End { how: RunOutcome::Broken(reason), digest: None });
         }
         let here = match self.diverged {
-            // A state that led to no finite loss replaces no checkpoint, unless it was to be kept before that was known.
+            // A state that led to no finite loss replaces no checkpoint, unless it was to be kept before.
             true => self.settled.contains(&step) || !self.is_kept_anyway(step),
             false => self.settled.contains(&step) || hands_over && self.received.contains(&step),
         };
