@@ -81,6 +81,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "core",
             "des",
             "federation",
+            "memory",
             "model",
             "render",
             "sched",

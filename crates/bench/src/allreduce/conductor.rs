@@ -240,7 +240,7 @@ impl Group {
         let mut counts = [(1, 1); WAYS.len()];
         for (way, counts) in counts.iter_mut().enumerate() {
             self.epoch += 1;
-            self.everyone(&Command::Connect { way, epoch: self.epoch })?;
+            self.everyone(&Command::Connect { way, bytes, epoch: self.epoch })?;
             *counts = self.counts(way, bytes, seconds / f64::from(TURNS))?;
         }
         let (mut ways, mut limit, mut peer) = ([const { Vec::new() }; WAYS.len()], Vec::new(), Vec::new());

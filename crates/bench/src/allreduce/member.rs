@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bellwether_memory::{Arena, Vector};
 use bellwether_runtime::channel::{ConnectionKind, Hello, Inbox, Listener, Stream, Token, dial};
 use bellwether_runtime::collective::{
     Collective, CollectivePlan, Member, Stamp, WakeReceiver, Waker, wake_pair,
@@ -44,6 +45,8 @@ pub(super) enum Command {
     /// New connections on one of the [`WAYS`], as a change of membership makes them.
     Connect {
         way: usize,
+        /// Size of the vectors that are exchanged next.
+        bytes: u64,
         epoch: u64,
     },
     /// What no exchange can do without: each process adds up its part of the vector from as many inputs as there are
@@ -94,6 +97,7 @@ struct Stage {
     inboxes: Vec<Arc<Inbox>>,
     /// By way.
     meshes: [Mesh; WAYS.len()],
+    arenas: [Option<Arena>; WAYS.len()],
     wake: WakeReceiver,
     _waker: Waker,
     /// Plain connection between ranks 0 and 1, for the limits.
@@ -117,6 +121,7 @@ impl Stage {
             token,
             inboxes,
             meshes: WAYS.map(|_| Mesh::new()),
+            arenas: WAYS.map(|_| None),
             wake,
             _waker: waker,
             plain: None,
@@ -143,7 +148,9 @@ impl Stage {
 
     fn measure(&mut self, command: &Command) -> io::Result<Vec<f64>> {
         match *command {
-            Command::Connect { way, epoch } => self.connect_all(way, epoch).map(|()| Vec::new()),
+            Command::Connect { way, bytes, epoch } => {
+                self.connect_all(way, bytes, epoch).map(|()| Vec::new())
+            }
             Command::CopyAndAdd { bytes, batches, batch } => self.copy_and_add(bytes, batches, batch),
             Command::RoundTrips { batches, batch } => self.round_trips(batches, batch),
             Command::Copies { bytes, batches, batch } => self.copies(bytes, batches, batch),
@@ -154,9 +161,13 @@ impl Stage {
         }
     }
 
-    fn connect_all(&mut self, way: usize, epoch: u64) -> io::Result<()> {
+    fn connect_all(&mut self, way: usize, bytes: u64, epoch: u64) -> io::Result<()> {
         self.epoch = epoch;
         self.meshes[way].clear();
+        // As a worker does: a partial sum and the result lie where peers of this machine can read them.
+        let arena = Arena::create((bytes / 4) as usize, 2)?;
+        self.meshes[way].share(arena.clone());
+        self.arenas[way] = Some(arena);
         for peer in (0..self.addresses.len()).filter(|peer| *peer != self.rank as usize) {
             let stream = self.connect(way, ConnectionKind::Mesh, peer)?;
             self.meshes[way].insert(peer as u64, stream)?;
@@ -211,9 +222,11 @@ impl Stage {
         let mut collective = Collective::new(plan.map_err(io::Error::other)?);
         // Small integers, so that every order of additions gives the sum checked below.
         let weight = (self.rank + 1) as f32;
-        let partial: Vec<f32> = (0..length).map(|i| weight * (i % 251) as f32).collect();
-        // Not zeros: the pages must be there before the time is taken.
-        let mut out = vec![1.0; length];
+        let vector = || self.arenas[way].as_ref().map_or_else(|| Vector::private(length), Arena::vector);
+        let (mut partial, mut out) = (vector(), vector());
+        partial.iter_mut().enumerate().for_each(|(i, value)| *value = weight * (i % 251) as f32);
+        // The pages must be there before the time is taken.
+        out.fill(1.0);
         let mesh = &mut self.meshes[way];
         let samples = tcp::sample(batches, batch, true, || {
             let stamp = Stamp { job: JOB, epoch: self.epoch, step: self.step };

@@ -39,6 +39,22 @@ fn a_transformer_is_the_same_for_any_number_of_workers() {
 }
 
 #[test]
+fn workers_of_one_machine_read_each_others_sums_in_shared_memory() {
+    let recipe = jobs::heavy();
+    let scene = recipe.scene();
+    let mut run = scene.train(&["--workers", "3"]);
+    assert!(run.reach(4), "it is over at step {}", scene.step());
+    for (worker, process) in scene.workers() {
+        let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
+        let shared = maps.lines().filter(|line| line.contains("memfd:bellwether")).count();
+        // Its own vectors; for each of two peers a lane, and that peer's vectors.
+        assert_eq!(shared, 5, "worker {worker}: {maps}");
+    }
+    assert_eq!(run.summary().params_digest, Some(recipe.digest()));
+    scene.audit();
+}
+
+#[test]
 fn twelve_virtual_nodes_are_the_same_on_five_and_seven_workers() {
     same_for(&jobs::momentum().nodes(12), &["5", "7"]);
     same_for(&jobs::batch_norm().nodes(12), &["5", "7"]);

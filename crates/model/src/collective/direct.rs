@@ -3,6 +3,10 @@
 //! Gradients are summed along one canonical tree over virtual nodes, so a worker whose range is not one complete
 //! subtree sends several partial sums, and the exchange then carries more than a ring would. Small vectors skip the
 //! owners: every worker sends everything to every other, in one hop.
+//!
+//! Valid for up to 16 workers. The runtime lets more of them exchange in groups, with fewer connections, up to twice as
+//! many hops and a little more bytes; for them this model still gives the full mesh. Nor does it know that workers of
+//! one machine exchange through shared memory: it takes the link that was measured between them.
 
 use bellwether_core::InputError;
 use bellwether_core::prediction::Link;
