@@ -54,7 +54,7 @@ impl Lanes {
         match self {
             Lanes::None => false,
             Lanes::All => true,
-            Lanes::Some(seed) => bellwether_core::mix::mix(seed ^ (a << 32) ^ (b << 16)) % 2 == 0,
+            Lanes::Some(seed) => bellwether_core::mix::mix(seed ^ (a << 32) ^ (b << 16)).is_multiple_of(2),
         }
     }
 }
