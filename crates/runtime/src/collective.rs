@@ -2,8 +2,9 @@
 //!
 //! # Protocol
 //!
-//! Members are in groups of consecutive ranks ([`groups`]). The first members of each group are its *owners*; those at
-//! one place, one from each group, make up a *column*. Few members are one group, and then all of them are owners.
+//! Members are in groups of consecutive ranks (the module `groups`). The first members of each group are its *owners*;
+//! those at one place, one from each group, make up a *column*. Few members are one group, and then all of them are
+//! owners.
 //!
 //! Every step each member sends its peers one `Control` frame with its control bytes. The sums follow in one of two
 //! ways, which all sides derive from the same plan:
@@ -25,13 +26,13 @@
 //! vector for each maximal node of the group's range.
 //!
 //! Control bytes take the same way. An owner sends its column those of all members of its group in one frame, and a
-//! member that owns nothing gets those of all from an owner ([`headers`]).
+//! member that owns nothing gets those of all from an owner (the module `headers`).
 //!
 //! *Shadows* hold no virtual nodes: they receive what members receive and send nothing. Where there are several groups,
 //! the owners of one serve them. A shadow that dies costs the members nothing but a line in the outcome.
 //!
 //! Between two workers of one machine whose vectors lie in memory that the other can read, frames say only where the
-//! values are, and that they are there ([`lent`]).
+//! values are, and that they are there (the module `lent`).
 //!
 //! # No element of `out` is written too early
 //!
