@@ -149,12 +149,12 @@ impl Collective {
         let (done, began) = (Done::default(), Instant::now());
         let lent = mesh.arena.as_ref().and_then(|arena| Lent::of(plan, arena, partials, out));
         let lent = lent.map(|lent| lent.encode());
-        let lends = lent.is_some();
         let step = Step { plan, stamp, control, partials, lent, done, of_group: None, of_all: None, began };
         let progress = mesh.progress.clone();
         let links = connect(peers, mesh, plan.buffer_bytes())?;
         for (peer, link) in peers.iter_mut().zip(&links) {
-            peer.lends = lends && link.as_ref().is_some_and(|link| peer.can_borrow(plan, link));
+            let can_borrow = link.as_ref().is_some_and(|link| peer.can_borrow(plan, link));
+            peer.is_lent_to = step.lent.is_some() && can_borrow;
         }
         let mut exchange = Exchange { step, peers, links, received, kept, blocks, inputs, out, progress };
         let result = exchange.run(wake);

@@ -87,9 +87,10 @@ impl Borrowed {
 
     /// The frame is whole.
     pub(super) fn came(&mut self) -> Result<(), ProtocolError> {
-        self.lent = Lent::decode(&std::mem::take(&mut self.bytes));
-        let found = self.bytes.len() as u64;
-        self.lent.as_ref().map(|_| ()).ok_or(ProtocolError::Length { expected: 16, found })
+        let bytes = std::mem::take(&mut self.bytes);
+        self.lent = Lent::decode(&bytes);
+        let wrong = ProtocolError::Length { expected: Lent::bytes(0) as u64, found: bytes.len() as u64 };
+        self.lent.is_some().then_some(()).ok_or(wrong)
     }
 }
 

@@ -65,7 +65,7 @@ pub(super) struct Peer {
     /// False once a shadow has been given up.
     pub(super) alive: bool,
     /// Whether it is lent this worker's vectors, instead of being sent them.
-    pub(super) lends: bool,
+    pub(super) is_lent_to: bool,
     lent_queued: bool,
     returned: bool,
     borrowed: Borrowed,
@@ -95,7 +95,7 @@ impl Peer {
             rank,
             route,
             alive: true,
-            lends: false,
+            is_lent_to: false,
             lent_queued: false,
             returned: false,
             borrowed: Borrowed::default(),
@@ -146,7 +146,7 @@ impl Peer {
     pub(super) fn has_sent(&self, plan: &CollectivePlan) -> bool {
         let to = &self.route(plan).to;
         self.queue.is_empty()
-            && (!self.lends || self.lent_queued)
+            && (!self.is_lent_to || self.lent_queued)
             && (self.borrowed.lent.is_none() || self.borrowed.return_queued)
             && self.controls_queued == to.controls.len()
             && self.contributions_queued == to.contributions.count
@@ -157,7 +157,7 @@ impl Peer {
     pub(super) fn has_received(&self, plan: &CollectivePlan) -> bool {
         let from = &self.route(plan).from;
         self.controls_received == from.controls.len()
-            && (!self.lends || self.returned)
+            && (!self.is_lent_to || self.returned)
             && self.contributions_received == from.contributions.count
             && self.results_received == from.results.count
     }

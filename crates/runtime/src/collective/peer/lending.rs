@@ -61,7 +61,7 @@ impl Peer {
                 Lent::bytes(from.partials),
             ),
             // Who reads all results has the last of them.
-            _ => (self.lends && !self.returned && self.results_queued == to.results.count, 0),
+            _ => (self.is_lent_to && !self.returned && self.results_queued == to.results.count, 0),
         };
         if !due || header.index != 0 || self.controls_received == 0 {
             return Err(out_of_turn);

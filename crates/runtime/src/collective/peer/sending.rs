@@ -68,7 +68,7 @@ impl Peer {
                     }
                 }
                 FrameKind::Lent => gather.push(step.lent.as_deref().unwrap_or_default(), &mut skip),
-                FrameKind::Result if self.lends => {}
+                FrameKind::Result if self.is_lent_to => {}
                 FrameKind::Returned => {}
                 FrameKind::Result => {
                     let range = step.plan.range(&way.results, frame.index);
@@ -89,7 +89,7 @@ impl Peer {
         if self.controls_queued == 0 && !way.controls.is_empty() {
             return None;
         }
-        if self.lends && !self.lent_queued {
+        if self.is_lent_to && !self.lent_queued {
             return Some((FrameKind::Lent, 0));
         }
         if self.borrowed.lent.is_some() && !self.borrowed.return_queued && self.is_read(step.plan) {
@@ -130,7 +130,7 @@ impl Peer {
                 }
                 FrameKind::Result => {
                     self.results_queued += 1;
-                    if self.lends { 0 } else { 4 * plan.range(&way.results, index).len() }
+                    if self.is_lent_to { 0 } else { 4 * plan.range(&way.results, index).len() }
                 }
                 FrameKind::Contribution => {
                     self.contributions_queued += 1;
