@@ -98,6 +98,10 @@ class Declaration:
     """Steps between boundaries at which the workers wait for the lead's verdict; 0 never waits."""
     stop: dict[str, Any] | None = None
     """The table `[stop]` of a job file."""
+    exchange: str | None = None
+    """Numbers in which gradients are summed, `exchange.precision` of a job file."""
+    optimizer_copies: int | None = None
+    """Workers that hold each part of the optimizer's state, `sharding.copies` of a job file; None: each holds all."""
     model: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -105,6 +109,13 @@ class Declaration:
         if self.order_block is not None and self.order_block < 1:
             raise _errors.refuse(
                 f"order_block is {self.order_block}", "write the number of samples of a shard, such as 4096"
+            )
+        if self.exchange not in (None, "f32", "bf16"):
+            raise _errors.refuse(f"exchange is {self.exchange!r}", 'write "f32" or "bf16"')
+        if self.optimizer_copies is not None and self.optimizer_copies < 1:
+            raise _errors.refuse(
+                f"optimizer_copies is {self.optimizer_copies}",
+                "write how many workers hold each part, such as 2",
             )
 
     @property
@@ -155,6 +166,10 @@ class Declaration:
             job["workers"] = self.workers
         periods = {"evaluation": self.evaluate_every, "checkpoint": self.checkpoint_every}
         job |= {key: {"every_steps": steps} for key, steps in periods.items() if steps is not None}
+        if self.exchange is not None:
+            job["exchange"] = {"precision": self.exchange}
+        if self.optimizer_copies is not None:
+            job["sharding"] = {"copies": self.optimizer_copies}
         # Also where it is 0: a job file must not let the workers wait for a lead that says nothing.
         job["verdict"] = {"every_steps": self.verdict_every}
         return job

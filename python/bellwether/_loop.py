@@ -33,6 +33,8 @@ class Sum:
     """Additions that follow: each adds the newest sum to the one before it."""
     is_last: bool
     """The one sum that is left then goes to the run, as a gradient would."""
+    in_parts: bool = False
+    """Its tensors may go one by one, as soon as each is complete: see `Session.part`."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,10 @@ class Session:
             elif kind == "assigned" and self._assigned is not None:
                 step, first, end = rest
                 self._assigned(step, range(first, end))
+
+    def part(self, tensor: int) -> None:
+        """Of a sum that may go in parts: that of this tensor is in its buffer, and stays as it is."""
+        self._worker.part(tensor)
 
     def loss(self, total: float, weight: float, data_wait_s: float = 0.0) -> None:
         """Answers a gradient: the sum of the losses, and the weight by which the update divides."""

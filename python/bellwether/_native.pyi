@@ -44,6 +44,9 @@ class Worker:
     def next(self) -> tuple[Any, ...]:
         """Waits for the next request; RuntimeError if the run refuses this worker or ends it before its end."""
 
+    def part(self, tensor: int) -> None:
+        """Before the answer to a request whose sum may come in parts: that of this tensor is complete, and stays so."""
+
     def loss(self, sum: float, weight: float, data_wait_s: float = 0.0) -> None:
         """Answers a request for a gradient."""
 

@@ -7,6 +7,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from bellwether import _errors
 from bellwether._declare import Layout
 from bellwether._lead import Plain
 from bellwether._loop import Sum
+from bellwether._torch_parts import Parts
 
 _WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "FSDPModule")
 
@@ -240,6 +242,7 @@ class Vectors:
         # The first sum stands where a single gradient does: what the runtime takes.
         self._sums = [self._kept(gradient, left)]
         self._depth = 0
+        self._parts: Parts | None = None
         for (_, parameter), view in zip(
             self.parameters, _views(parameters, [p for _, p in self.parameters]), strict=True
         ):
@@ -247,8 +250,13 @@ class Vectors:
             parameter.data = view
         return tuple(vector.numpy() for vector in self._host)
 
-    def begin(self, fresh: bool, step: int) -> None:
-        """Before a micro-batch: the run's weights and state into the model."""
+    def begin(
+        self, fresh: bool, step: int, place: Sum | None = None, give: Callable[[int], None] | None = None
+    ) -> None:
+        """Before a micro-batch: the run's weights and state into the model.
+
+        `give` is told of each tensor of a sum that may go in parts, as soon as it is in the run's vector.
+        """
         if fresh and self._device is not self._host:
             for vector, there in zip(self._device[:2], self._host[:2], strict=True):
                 vector.copy_(there)
@@ -259,6 +267,18 @@ class Vectors:
                 counter.fill_(step)
         for _, parameter in self.parameters:
             parameter.grad = None
+        take = None
+        # What is on a device is copied at once: a copy for each tensor would keep the device waiting.
+        if place is not None and place.in_parts and give is not None and self._device is self._host:
+            take = partial(self._give, place, give)
+            if self._parts is None:
+                self._parts = Parts(self.parameters)
+        if self._parts is not None:
+            self._parts.begin(take)
+
+    def _give(self, place: Sum, give: Callable[[int], None], number: int, gradient: Tensor) -> None:
+        self._add_tensor(number, gradient, place)
+        give(number)
 
     @property
     def keeps_sums(self) -> bool:
@@ -270,9 +290,12 @@ class Vectors:
 
         They go into the run's vectors, or to their place in a sum that stays on the device.
         """
+        given = self._parts.end() if self._parts is not None else set()
         with torch.no_grad():
             if place is None:
                 self._gather(self._sums[0], 1.0, False)
+            elif given:
+                self._add_rest(samples, place, given)
             else:
                 self._add_up(samples, place)
         if self._device is not self._host and (place is None or place.is_last):
@@ -306,6 +329,35 @@ class Vectors:
             left.gradient.add_(right.gradient)
             left.state.add_(right.state)
 
+    def _add_tensor(self, number: int, gradient: Tensor | None, place: Sum) -> None:
+        """As `_add_up`, of the gradient of one parameter, in the last micro-batch of a sum."""
+        depth = 0 if place.is_first else self._depth
+        sums = [kept.gradients[number] for kept in self._sums[: max(depth, 1)]]
+        if place.merges == 0:
+            sums[0].zero_() if gradient is None else sums[0].copy_(gradient)
+            return
+        # Also the addition of 0 decides a bit: -0 becomes 0.
+        sums[-1].add_(0.0 if gradient is None else gradient)
+        for _ in range(place.merges - 1):
+            right = sums.pop()
+            sums[-1].add_(right)
+
+    def _add_rest(self, samples: int, place: Sum, given: set[int]) -> None:
+        """As `_add_up`, where these gradients were added as soon as they were complete."""
+        for number, (name, parameter) in enumerate(self.parameters):
+            if number not in given:
+                _refuse_sparse(name, parameter)
+                self._add_tensor(number, parameter.grad, place)
+            parameter.grad = None
+        depth = 0 if place.is_first else self._depth
+        sums = [kept.states for kept in self._sums[: max(depth, 1)]]
+        self._take_state(sums[-1], float(samples), place.merges > 0)
+        for _ in range(place.merges - 1):
+            right = sums.pop()
+            for left, value in zip(sums[-1], right, strict=True):
+                left.add_(value)
+        self._depth = 1
+
     def _gather(self, kept: _Kept, factor: float, adds: bool) -> None:
         """Copies the gradients and the state, times `factor`, into vectors, or adds them to what is there."""
         places, gradients = [], []
@@ -314,15 +366,16 @@ class Vectors:
                 # Also this addition decides a bit: -0 becomes 0.
                 place.add_(0.0) if adds else place.zero_()
                 continue
-            if parameter.grad.is_sparse:
-                raise _errors.refuse(
-                    f"the gradient of {name} is sparse", "use dense layers, for example sparse=False"
-                )
+            _refuse_sparse(name, parameter)
             places.append(place)
             gradients.append(parameter.grad)
             parameter.grad = None
         (torch._foreach_add_ if adds else torch._foreach_copy_)(places, gradients)
-        for (_, buffer), place in zip(self.state, kept.states, strict=True):
+        self._take_state(kept.states, factor, adds)
+
+    def _take_state(self, places: list[Tensor], factor: float, adds: bool) -> None:
+        """The state that the micro-batch left, times `factor`."""
+        for (_, buffer), place in zip(self.state, places, strict=True):
             if adds:
                 place.add_(buffer * factor)
             else:
@@ -340,6 +393,13 @@ class Vectors:
                     tensor.copy_(tensors[f"{kind}/{name}"])
             for counter in self.counters:
                 counter.fill_(step)
+
+
+def _refuse_sparse(name: str, parameter: nn.Parameter) -> None:
+    if parameter.grad is not None and parameter.grad.is_sparse:
+        raise _errors.refuse(
+            f"the gradient of {name} is sparse", "use dense layers, for example sparse=False"
+        )
 
 
 def _buffers(model: nn.Module) -> Iterator[tuple[str, nn.Module, str, Tensor]]:

@@ -66,6 +66,8 @@ class Run:
         order_block: int | None = None,
         predict: Predict | None = None,
         stop: dict[str, Any] | None = None,
+        exchange: str | None = None,
+        optimizer_copies: int | None = None,
     ) -> None:
         """What is trained, and how a step is cut.
 
@@ -82,6 +84,11 @@ class Run:
         scores of its classes (before the softmax), or one number. It is compiled.
         `stop`: what ends the run before its last step, as the table `[stop]` of a job file: ``{"patience": 5}``, for
         example, of evaluations whose loss is no lower. The accuracy is not known.
+        `exchange`: numbers in which gradients are summed over virtual nodes and travel, "f32" or "bf16", which takes half
+        the bytes; decides bits.
+
+        `optimizer_copies`: workers that hold each part of the optimizer's state, which they share then; decides no bits.
+        None: each worker holds the whole.
 
         Raises BellwetherError, which names the line and what to write, for what cannot be trained so.
         """
@@ -97,6 +104,8 @@ class Run:
         self._order_block = order_block
         self._predict = jax.jit(predict) if predict is not None else None
         self._stop = stop
+        self._exchange = exchange
+        self._optimizer_copies = optimizer_copies
         self._batches: _Batches | None = None
         self._is_used = False
         self._lead: Lead | None = None
@@ -194,6 +203,8 @@ class Run:
             checkpoint_every=per_epoch if epochs is not None else None,
             order_block=self._order_block,
             stop=self._stop,
+            exchange=self._exchange,
+            optimizer_copies=self._optimizer_copies,
             verdict_every=per_epoch if hold else 0,
         )
 

@@ -67,6 +67,8 @@ def fit(
     order_block: int | None = None,
     hold: bool | None = None,
     predict: Callable[[Any, Any], Any] | None = None,
+    exchange: str | None = None,
+    optimizer_copies: int | None = None,
 ) -> Any:
     """Trains a compiled model, as ``model.fit`` does, on any number of workers.
 
@@ -81,6 +83,11 @@ def fit(
     ``model.stop_training``, as EarlyStopping does, ends the run there. Without it: if a callback does so.
     `predict`: what `bellwether infer` computes of rows of float32, ``predict(model, rows)``; without it the model itself,
     where each row has the shape of a sample's `x`.
+    `exchange`: numbers in which gradients are summed over virtual nodes and travel, "f32" or "bf16", which takes half the
+    bytes; decides bits.
+
+    `optimizer_copies`: workers that hold each part of the optimizer's state, which they share then; decides no bits.
+    None: each worker holds the whole.
 
     Returns the history. In a worker it does not return; in the lead it leaves by SystemExit if the run was stopped
     (0) or failed (1). Raises BellwetherError, which names the line and what to write, for what cannot be trained so.
@@ -110,6 +117,8 @@ def fit(
         device=_keras_model.device(),
         checkpoint_every=per_epoch,
         order_block=order_block,
+        exchange=exchange,
+        optimizer_copies=optimizer_copies,
         verdict_every=per_epoch if holds else 0,
     )
     if role() is Role.WORKER:

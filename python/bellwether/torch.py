@@ -81,6 +81,9 @@ class Run:
         order_block: int | None = None,
         predict: Predict | None = None,
         stop: dict[str, Any] | None = None,
+        overlap: bool = True,
+        exchange: str | None = None,
+        optimizer_copies: int | None = None,
     ) -> None:
         """What is trained, and how a step is cut.
 
@@ -100,6 +103,13 @@ class Run:
         sample's first part.
         `stop`: what ends the run before its last step, as the table `[stop]` of a job file: ``{"accuracy": 0.97}``, for
         example, or ``{"patience": 5}`` of evaluations that bring nothing.
+        `overlap`: whether gradients leave while the backward pass computes others; not where the loop's body changes them
+        after `run.backward`. Decides no bits.
+        `exchange`: numbers in which gradients are summed over virtual nodes and travel, "f32" or "bf16", which takes half
+        the bytes; decides bits.
+
+        `optimizer_copies`: workers that hold each part of the optimizer's state, which they share then; decides no bits.
+        None: each worker holds the whole.
 
         Raises BellwetherError, which names the line and what to write, for what cannot be trained so.
         """
@@ -136,6 +146,9 @@ class Run:
         self._order_block = order_block
         self._predict = predict
         self._stop = stop
+        self._overlap = overlap
+        self._exchange = exchange
+        self._optimizer_copies = optimizer_copies
         self._batches: _Batches | None = None
         self._rule: OwnRule | None = None
         self._lead: Lead | None = None
@@ -237,6 +250,8 @@ class Run:
             checkpoint_every=per_epoch if epochs is not None else None,
             order_block=self._order_block,
             stop=self._stop,
+            exchange=self._exchange,
+            optimizer_copies=self._optimizer_copies,
             verdict_every=per_epoch if hold else 0,
         )
 
@@ -408,7 +423,12 @@ class _Batches:
         self._loss = (loss.item() * factor, factor)
 
     def _begin(self, request: Gradient | Evaluate) -> Any:
-        self._run._vectors.begin(request.fresh, request.step if isinstance(request, Gradient) else 0)
+        vectors = self._run._vectors
+        if isinstance(request, Gradient):
+            give = self._session.part if self._run._overlap else None
+            vectors.begin(request.fresh, request.step, request.sum, give)
+        else:
+            vectors.begin(request.fresh, 0)
         if isinstance(request, Gradient):
             self._run.step = request.step
             batch, self._waited = self._feed.batch(request.samples, request.seed)

@@ -1,5 +1,6 @@
 """Runs of the command, for tests of whole trainings."""
 
+import contextlib
 import fcntl
 import json
 import os
@@ -182,11 +183,36 @@ class Place:
                 killed.append(kill_newest(events(folder)))
             if stop_at is not None and wait_for_step(folder, stop_at, process):
                 process.send_signal(signal.SIGINT)
-            code = process.wait(timeout=240)
+            code = wait(process, folder)
         trained = Trained(code, (folder / "out").read_text(), (folder / "log").read_text(), folder)
         trained.events, trained.killed = events(folder), killed
         trained.log += "".join(path.read_text() for path in folder.glob("state/**/worker-*.log"))
         return trained
+
+
+def wait(process: subprocess.Popen[Any], folder: Path, longest_s: float = 240) -> int:
+    """Waits for a run's end; its code. AssertionError with what is known of the run if it takes longer."""
+    try:
+        return process.wait(timeout=longest_s)
+    except subprocess.TimeoutExpired:
+        said = [f"not over after {longest_s:.0f} s: {process.args!r}", *processes(os.getpid())]
+        for path in (folder / "out", folder / "log", *sorted(folder.glob("state/**/*.log"))):
+            said += [f"-- {path.name}", *path.read_text(errors="replace").splitlines()[-40:]]
+        said += ["-- journal", *(json.dumps(event) for event in events(folder)[-40:])]
+        process.kill()
+        raise AssertionError("\n".join(said)) from None
+
+
+def processes(of: int) -> list[str]:
+    """A line for each thread of a process and of those that it started: its name, and where in the kernel it waits."""
+    threads = []
+    for thread in sorted(Path(f"/proc/{of}/task").glob("*")):
+        with contextlib.suppress(OSError):
+            name, place = (thread / "comm").read_text().strip(), (thread / "wchan").read_text()
+            threads.append(f"process {of}, thread {thread.name}: {name}, in {place}")
+            for child in (thread / "children").read_text().split():
+                threads += processes(int(child))
+    return threads
 
 
 def environment_without(names: Iterable[str]) -> dict[str, str]:

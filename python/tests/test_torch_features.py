@@ -42,6 +42,15 @@ class Features(Runs):
         evaluated = [(event["loss"], event["accuracy"]) for event in trained.of("evaluated")]
         self.assertEqual(evaluated, [(e["loss"], e["accuracy"]) for e in self.plain.of("evaluated")])
 
+    def test_gradients_in_bfloat16_have_bits_of_their_own_on_any_workers(self) -> None:
+        bfloat16 = ("--set", "exchange.precision=bf16")
+        alone = self.place.train(SCRIPT, "--workers", "1", *bfloat16)
+        self.assertEqual(alone.code, 0, alone.log)
+        self.assertNotEqual(alone.digest, self.plain.digest)
+        trained = self.place.train(SCRIPT, "--workers", "3", *bfloat16, kill_at=12)
+        self.assert_only_the_killed_crashed(trained)
+        self.assertEqual(trained.digest, alone.digest, trained.log)
+
     @takes_long
     def test_a_killed_worker_keeps_the_bits(self) -> None:
         trained = self.place.train(SCRIPT, "--workers", "2", kill_at=12)

@@ -81,8 +81,13 @@ class Road(road.Road):
 
     @takes_long
     def test_other_modes_train_a_rule_of_the_runtime(self) -> None:
-        """Asynchronous workers, gossip, and a batch that grows."""
-        for mode in ("sync.policy=asp", "sync.policy=gossip", "mode.goodput.max_batch=256"):
+        """Asynchronous workers, gossip, local steps, and a batch that grows."""
+        for mode in (
+            "sync.policy=asp",
+            "sync.policy=gossip",
+            "sync.policy=local:4",
+            "mode.goodput.max_batch=256",
+        ):
             trained = self.place.train(self.script, "--workers", "2", "--set", mode)
             self.assertEqual(trained.code, 0, trained.log)
             self.assertGreater(accuracy(trained.out), 0.6, mode)

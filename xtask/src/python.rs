@@ -10,6 +10,7 @@ use anyhow::{Result, bail, ensure};
 
 use crate::tree;
 use environment::{Interpreter, Outcome};
+pub(crate) use package::Before;
 use suite::{Counts, File, Place, Task};
 
 /// The environments by name; each has a list in `python/requirements`.
@@ -29,6 +30,8 @@ pub(crate) struct Choice<'a> {
     pub(crate) all: bool,
     /// Only those that need a GPU.
     pub(crate) gpu: bool,
+    /// What was compiled before: its artefacts are used again.
+    pub(crate) before: Before,
     /// Further variables, as of a Slurm on which scripts may train.
     pub(crate) variables: Vec<(&'static str, PathBuf)>,
 }
@@ -45,7 +48,7 @@ pub(crate) fn run(choice: &Choice<'_>) -> Result<bool> {
     if let (Some(part), true) = (choice.file, files.is_empty()) {
         bail!("no file in python/tests has `{part}` in its name");
     }
-    if !package::build(&root)? {
+    if !package::build(&root, choice.before)? {
         return Ok(false);
     }
     let package = package::lay_out(&root, &target)?;
@@ -91,7 +94,7 @@ pub(crate) fn torch_variables() -> Result<Vec<(&'static str, PathBuf)>> {
 
 /// The variable by which Python finds the package, once that is built.
 fn package_variable(root: &Path, target: &Path) -> Result<(&'static str, PathBuf)> {
-    ensure!(package::build(root)?, "the package cannot be built");
+    ensure!(package::build(root, Before::Nothing)?, "the package cannot be built");
     Ok(("PYTHONPATH", package::lay_out(root, target)?))
 }
 

@@ -23,7 +23,8 @@ pub(crate) fn run(extra: &[&str], all: bool, on_kubernetes: bool) -> Result<bool
             cargo_test(&["--no-fail-fast"], extra, has_browser, slurm.as_ref())
         })?;
     let variables = slurm.iter().map(Cluster::variable).collect();
-    let choice = python::Choice { all, variables, ..python::Choice::default() };
+    let choice =
+        python::Choice { all, variables, before: python::Before::Workspace, ..python::Choice::default() };
     let python = !compiled || timed("python", &mut parts, || python::run(&choice))?;
     drop(slurm);
     let on_slurm = !(all && compiled) || timed("slurm", &mut parts, slurm::long)?;

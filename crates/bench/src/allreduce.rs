@@ -49,7 +49,7 @@ pub(super) fn measure(arguments: &AllreduceArguments, printer: &Printer) -> Resu
     let measured = conductor::run(&options, |arguments| members::start("allreduce-member", arguments))?;
     for row in &measured.rows {
         let bus = |spread: &Spread| row.bus_bytes_per_s(workers, spread.median);
-        let [shared, tcp, encrypted] = &row.latency_s;
+        let [shared, tcp, encrypted, tcp_bf16, encrypted_bf16] = &row.latency_s;
         let gloo = row.gloo_latency_s.as_ref();
         let all = |value: fn(&Spread) -> f64| row.latency_s.iter().map(value).collect::<Vec<_>>();
         report.row(
@@ -58,6 +58,8 @@ pub(super) fn measure(arguments: &AllreduceArguments, printer: &Printer) -> Resu
                 .with("shared_s", shared.median)
                 .with("tcp_s", tcp.median)
                 .with("encrypted_s", encrypted.median)
+                .with("tcp_bf16_s", tcp_bf16.median)
+                .with("encrypted_bf16_s", encrypted_bf16.median)
                 .with("gloo_s", gloo.map(|gloo| gloo.median))
                 .with("copy_and_add_s", row.copy_and_add_s.median)
                 .with("shared_bus_bytes_per_s", bus(shared))

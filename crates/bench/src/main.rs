@@ -15,6 +15,7 @@ use members::MemberArguments;
 use printer::Printer;
 use report::Report;
 
+mod accuracy;
 mod allreduce;
 mod asynchronous;
 mod autoscale;
@@ -28,6 +29,7 @@ mod folder;
 mod hang;
 mod inference;
 mod jobs;
+mod lines;
 mod members;
 mod memory;
 mod namespaces;
@@ -115,6 +117,8 @@ enum What {
     Chaos(chaos::ChaosArguments),
     /// How well supernets rank architectures, one-shot and few-shot, beside training from scratch
     Nas(nas::NasArguments),
+    /// Held-out results of models with settings of the job, such as gradients in 16 bits, beside those without
+    Accuracy(accuracy::AccuracyArguments),
     /// One process of `allreduce`
     #[command(hide = true)]
     AllreduceMember(MemberArguments),
@@ -185,6 +189,7 @@ fn bench(what: What, printer: &Printer) -> Result<(), Failure> {
         What::Checkpoints(arguments) => (checkpoints::measure(&arguments, printer)?, arguments.output),
         What::Chaos(arguments) => (chaos::measure(&arguments, printer)?, arguments.output),
         What::Nas(arguments) => (nas::measure(&arguments, printer)?, arguments.output),
+        What::Accuracy(arguments) => (accuracy::measure(&arguments, printer)?, arguments.output),
         What::AllreduceMember(arguments) => return allreduce::member(arguments),
         What::ParametersMember(arguments) => return parameters::member(arguments),
         What::PlainMember(arguments) => return plain::member(&arguments),

@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use bellwether_core::ParseError;
 use bellwether_core::job::WorkerRange;
-use bellwether_core::prediction::{Link, StepModel};
+use bellwether_core::prediction::{Configuration, Link, Protocol, StepModel};
 use bellwether_core::profile::Profile;
 use bellwether_core::units::Bytes;
 use bellwether_model::predict::ProfileModel;
@@ -36,6 +36,9 @@ pub(super) struct ScalingArguments {
     /// Bytes of parameters
     #[arg(long, value_name = "SIZE", default_value_t = PARAMETERS)]
     parameters: Bytes,
+    /// Who waits for whom: `bsp`, or `local:H`, of which a measurement has whole rounds
+    #[arg(long, value_name = "PROTOCOL", value_parser = together, default_value = "bsp")]
+    policy: Protocol,
     /// Measurements of each point
     #[arg(long, value_name = "N", default_value_t = 5)]
     windows: u32,
@@ -70,10 +73,11 @@ pub(super) fn measure(arguments: &ScalingArguments, printer: &Printer) -> Result
         steps: ENDLESS,
         adam: false,
     };
+    let text = format!("{}[sync]\npolicy = \"{}\"\n", job.text(), arguments.policy);
     let settings = json!({
         "step_ms": arguments.step_ms, "parameters_bytes": arguments.parameters.0, "virtual_nodes": VIRTUAL_NODES,
         "points": arguments.points.iter().map(|(rate, workers)| format!("{rate}:{workers}")).collect::<Vec<_>>(),
-        "windows": arguments.windows, "steps_per_window": arguments.steps,
+        "policy": arguments.policy, "windows": arguments.windows, "steps_per_window": arguments.steps,
     });
     let mut report = Report::begin("scaling", settings, published::SCALING);
     let mut errors = Vec::new();
@@ -85,9 +89,9 @@ pub(super) fn measure(arguments: &ScalingArguments, printer: &Printer) -> Result
         }
         let hosts = Namespaces::create(most.max(2), rate, Queues::One)?;
         printer.note(format_args!("{rate}: a profile from one worker and a link"));
-        let profile = profiled(&hosts, &job)?;
+        let profile = profiled(&hosts, &text)?;
         printer.note(format_args!("{rate}: {workers} workers"));
-        errors.extend(points(&mut report, &hosts, (rate, *workers), &job, profile, arguments)?);
+        errors.extend(points(&mut report, &hosts, (rate, *workers), &text, profile, arguments)?);
     }
     if !errors.is_empty() {
         report.at_most("largest error of a point that counts", "", largest(&errors), WORST);
@@ -103,9 +107,9 @@ pub(super) fn measure(arguments: &ScalingArguments, printer: &Printer) -> Result
 }
 
 /// Runs `bellwether profile` between the first two hosts.
-fn profiled(hosts: &Namespaces, job: &Synthetic) -> Result<Profile, Failure> {
+fn profiled(hosts: &Namespaces, text: &str) -> Result<Profile, Failure> {
     let folder = Folder::new("bench")?;
-    let (file, output) = (folder.write("job.toml", job.text())?, folder.path().join("profile.json"));
+    let (file, output) = (folder.write("job.toml", text)?, folder.path().join("profile.json"));
     let mut command = bellwether()?;
     command.arg("profile").arg(file).args(["--steps", "30", "--peer-by-hand", "--listen"]);
     command.arg(format!("{}:0", address(0))).arg("-o").arg(&output);
@@ -140,7 +144,7 @@ fn points(
     report: &mut Report,
     hosts: &Namespaces,
     (rate, workers): (&str, WorkerRange),
-    job: &Synthetic,
+    text: &str,
     profile: Profile,
     arguments: &ScalingArguments,
 ) -> Result<Vec<f64>, Failure> {
@@ -150,7 +154,7 @@ fn points(
     let listen = format!("{}:0", address(0));
     let mut errors = Vec::new();
     for count in workers.min..=workers.max {
-        let mut trial = Trial::launch_at(Folder::new("bench")?, &job.text(), count, |mut command| {
+        let mut trial = Trial::launch_at(Folder::new("bench")?, text, count, |mut command| {
             command.args(["--no-spawn", "--listen", &listen]);
             hosts.inside(0, &command)
         })?;
@@ -167,7 +171,10 @@ fn points(
         let busy = busy_share(busy_before, processor_time());
         let measured = median(&windows);
         let predicted = model
-            .predict(&model.job(), &model.configuration(count, link))
+            .predict(
+                &model.job(),
+                &Configuration { protocol: arguments.policy, ..model.configuration(count, link) },
+            )
             .map_err(|why| Failure::at("scaling", why))?;
         let error = predicted.examples_per_s / measured - 1.0;
         let counts = busy <= BUSY;
@@ -197,9 +204,9 @@ fn window(trial: &mut Trial, steps: u64) -> Result<f64, Failure> {
     trial.wait("a window", |trial| (trial.committed() >= first + steps).then_some(()))?;
     let lines = trial.steps();
     let inside = lines.iter().filter(|line| (first..first + steps).contains(&line.step));
-    let durations: Vec<f64> = inside.map(|line| line.duration_s).collect();
-    let samples = f64::from(VIRTUAL_NODES) * durations.len() as f64;
-    Ok(samples / durations.iter().sum::<f64>())
+    let (steps, seconds) =
+        inside.fold((0, 0.0), |(steps, seconds), line| (steps + line.steps(), seconds + line.duration_s));
+    Ok(f64::from(VIRTUAL_NODES) * steps as f64 / seconds)
 }
 
 /// Busy and total time of all processors since the machine started, in ticks.
@@ -214,6 +221,15 @@ pub(super) fn processor_time() -> (f64, f64) {
 
 pub(super) fn busy_share(before: (f64, f64), after: (f64, f64)) -> f64 {
     (after.0 - before.0) / (after.1 - before.1).max(1.0)
+}
+
+/// A protocol by which all wait for all.
+fn together(text: &str) -> Result<Protocol, ParseError> {
+    let protocol: Protocol = text.parse()?;
+    match protocol.waits_for_all() {
+        true => Ok(protocol),
+        false => Err(ParseError::new("protocol", text, "bsp, or local:H (for example local:10)")),
+    }
 }
 
 /// A rate as `tc` writes it, and numbers of workers: `100mbit:1..8`.

@@ -35,7 +35,7 @@ pub(super) fn mean(samples: &[f64]) -> f64 {
 }
 
 /// Quantiles of samples.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Spread {
     pub(super) median: f64,
     pub(super) p10: f64,

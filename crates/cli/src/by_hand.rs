@@ -21,6 +21,8 @@ use crate::options::Format;
 use crate::printer::Printer;
 use crate::runs::RunDir;
 
+pub(crate) mod links;
+
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         Failure::at("control", error)
@@ -173,6 +175,7 @@ pub(crate) fn show(run: &RunDir, format: Format, printer: &Printer) -> Result<()
         (Format::Json, told) => {
             let mut value = json!(view);
             value["served"] = json!(run.is_served());
+            value["links"] = links::json(&view.members);
             value["run_dir"] = json!(run.path);
             value["summary"] = json!(told);
             printer.out(value);
@@ -200,6 +203,7 @@ fn rows(run: &RunDir, view: &RunView, history: &RunHistory) -> Vec<(&'static str
     rows.extend(history.ended_early().map(|end| ("ended early", end.to_string())));
     rows.extend(view.examples_per_s.map(|rate| ("examples/s", format!("{rate:.0}"))));
     rows.push(("workers", view.workers.to_string()));
+    rows.extend(links::rows(&view.members));
     let last = metrics::last(&run.path).filter(|step| step.data_wait_s > 0.0);
     let share =
         |step: StepRecord| format!("{} of the last step", percent(step.data_wait_s / step.duration_s));

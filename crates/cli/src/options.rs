@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use bellwether_core::ParseError;
+pub(crate) use bellwether_core::parse::assignment;
 use clap::{Args, ValueEnum};
 
 /// How results are printed.
@@ -72,15 +73,4 @@ pub(crate) struct StateArguments {
     /// How the result is printed
     #[arg(long, value_enum, default_value = "table")]
     pub(crate) format: Format,
-}
-
-/// What `--set KEY=VALUE` says: the key and the value.
-///
-/// # Errors
-///
-/// A text without `=`.
-pub(crate) fn assignment(text: &str) -> Result<(String, String), ParseError> {
-    let (key, value) =
-        text.split_once('=').ok_or_else(|| ParseError::new("assignment", text, "KEY=VALUE"))?;
-    Ok((key.trim().to_string(), value.trim().to_string()))
 }

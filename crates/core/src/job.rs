@@ -24,11 +24,13 @@ mod csv;
 mod custom;
 mod data;
 mod ensure;
+mod exchange;
 mod identity;
 mod mode;
 mod optimizer;
 mod order;
 mod python;
+mod sharding;
 mod shards;
 mod stages;
 mod stop;
@@ -43,10 +45,12 @@ pub use checkpoint::{Checkpoint, CheckpointUrl};
 pub use csv::{Normalise, Separator};
 pub use custom::CustomOptions;
 pub use data::{Data, TokenWidth};
+pub use exchange::{Exchange, Precision};
 pub use mode::{Goodput, Mode, RateRule};
 pub use optimizer::{Optimizer, SCHEDULE_TABLE_MAX, Schedule};
 pub use order::BlockOrder;
 pub use python::Device;
+pub use sharding::Sharding;
 pub use shards::Shards;
 pub use stop::{HeldOut, Metric, Plateau, Stop, StopLimit};
 pub use support::{Feature, Support, TrainingMode};
@@ -100,6 +104,12 @@ pub struct Job {
     /// Which workers wait for which: none goes ahead of the others unless this table says so.
     #[serde(default, skip_serializing_if = "is_default")]
     pub sync: Sync,
+    /// How gradients travel between workers.
+    #[serde(default, skip_serializing_if = "Exchange::is_default")]
+    pub exchange: Exchange,
+    /// Given where the workers share the optimizer's state, instead of each holding the whole. It decides no bits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sharding: Option<Sharding>,
     /// When the held-out set is evaluated.
     #[serde(default)]
     pub evaluation: Evaluation,

@@ -10,6 +10,7 @@ pub mod deadline;
 pub mod declared;
 pub mod error;
 pub mod fitted;
+pub mod groups;
 pub mod job;
 pub mod knowledge;
 pub mod mix;
@@ -28,6 +29,7 @@ mod spelling;
 pub mod sweep;
 pub mod tree;
 pub mod units;
+pub mod virtual_shards;
 pub mod words;
 
 pub use error::{InputError, InputErrorKind, ParseError, ParseErrorKind};

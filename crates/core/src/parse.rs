@@ -2,7 +2,7 @@
 
 use toml::{Table, Value};
 
-use crate::error::{InputError, InputErrorKind};
+use crate::error::{InputError, InputErrorKind, ParseError};
 use crate::job::{CheckedJob, Job};
 use crate::spelling::quoted;
 pub use crate::spelling::{advice, did_you_mean, nearest};
@@ -46,6 +46,23 @@ pub fn job(text: &str, place: &str, overrides: &[(String, String)]) -> Result<Ch
         InputError { place: culprit(text, overrides).unwrap_or(place.clone()), ..error }
     })?;
     job.check().map_err(|e| InputError { place: format!("{place}: {}", e.place), ..e })
+}
+
+/// What `--set KEY=VALUE` says: the key and the value.
+///
+/// # Errors
+///
+/// A text without `=`.
+///
+/// ```
+/// use bellwether_core::parse::assignment;
+/// assert_eq!(assignment("batch.size = 64"), Ok(("batch.size".into(), "64".into())));
+/// assert!(assignment("batch.size").is_err());
+/// ```
+pub fn assignment(text: &str) -> Result<(String, String), ParseError> {
+    let (key, value) =
+        text.split_once('=').ok_or_else(|| ParseError::new("assignment", text, "KEY=VALUE"))?;
+    Ok((key.trim().to_string(), value.trim().to_string()))
 }
 
 /// The text of a job file that reads as this job.

@@ -117,6 +117,9 @@ pub enum Protocol {
     Ssp(u32),
     /// No worker waits; pairs average their parameters, and there is no server.
     Gossip,
+    /// Each virtual node trains by itself for this many steps; then all wait for all, and an outer step follows what
+    /// they moved on average.
+    Local(u32),
 }
 
 /// What keeps a configuration from being faster.
@@ -382,7 +385,7 @@ impl Configuration {
     /// of `batch` samples among `virtual_nodes`. Where not all workers wait, a worker's step is one unit.
     pub fn in_units(mut self, batch: u64, virtual_nodes: u32, nodes: u32) -> Configuration {
         self.accumulation = nodes.clamp(1, virtual_nodes.max(1));
-        if virtual_nodes > 1 && self.protocol != Protocol::Bsp {
+        if virtual_nodes > 1 && !self.protocol.waits_for_all() {
             let share = f64::from(self.accumulation) / f64::from(virtual_nodes);
             let samples = batch as f64 * share * f64::from(self.workers());
             self.batch = (samples.round() as u64).max(1);
@@ -404,12 +407,17 @@ impl Configuration {
     }
 }
 
+/// What a protocol may be.
+const PROTOCOLS: &str = "bsp, asp, ssp:K (for example ssp:3), gossip, or local:H (for example local:50)";
+
 impl FromStr for Protocol {
     type Err = ParseError;
 
     /// ```
     /// use bellwether_core::prediction::Protocol;
     /// assert_eq!("ssp:3".parse(), Ok(Protocol::Ssp(3)));
+    /// assert_eq!("local:50".parse(), Ok(Protocol::Local(50)));
+    /// assert!("local:0".parse::<Protocol>().is_err());
     /// assert!("spp".parse::<Protocol>().is_err());
     /// ```
     fn from_str(text: &str) -> Result<Self, ParseError> {
@@ -419,7 +427,10 @@ impl FromStr for Protocol {
             "gossip" => Ok(Protocol::Gossip),
             _ => match text.strip_prefix("ssp:").map(str::parse) {
                 Some(Ok(bound)) => Ok(Protocol::Ssp(bound)),
-                _ => Err(ParseError::new("protocol", text, "bsp, asp, ssp:K (for example ssp:3) or gossip")),
+                _ => match text.strip_prefix("local:").map(str::parse) {
+                    Some(Ok(steps)) if steps > 0 => Ok(Protocol::Local(steps)),
+                    _ => Err(ParseError::new("protocol", text, PROTOCOLS)),
+                },
             },
         }
     }
@@ -430,6 +441,30 @@ impl Protocol {
     pub fn needs_servers(self) -> bool {
         matches!(self, Protocol::Asp | Protocol::Ssp(_))
     }
+
+    /// Whether virtual nodes train by themselves between two exchanges.
+    pub fn is_local(self) -> bool {
+        matches!(self, Protocol::Local(_))
+    }
+
+    /// Whether all workers wait for all, be it only after some steps: then the trained bits are the same for any number
+    /// of workers.
+    pub fn waits_for_all(self) -> bool {
+        self == Protocol::Bsp || self.is_local()
+    }
+
+    /// Steps after which all wait for all: 1 but for [`Protocol::Local`].
+    ///
+    /// ```
+    /// use bellwether_core::prediction::Protocol;
+    /// assert_eq!((Protocol::Bsp.steps_per_round(), Protocol::Local(50).steps_per_round()), (1, 50));
+    /// ```
+    pub fn steps_per_round(self) -> u32 {
+        match self {
+            Protocol::Local(steps) => steps.max(1),
+            _ => 1,
+        }
+    }
 }
 
 impl fmt::Display for Protocol {
@@ -439,6 +474,7 @@ impl fmt::Display for Protocol {
             Protocol::Asp => write!(f, "asp"),
             Protocol::Ssp(bound) => write!(f, "ssp:{bound}"),
             Protocol::Gossip => write!(f, "gossip"),
+            Protocol::Local(steps) => write!(f, "local:{steps}"),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! before what) and the measured durations of many steps. A transfer has bytes and no duration: how long it
 //! takes depends on who shares the link, which is for a model to say.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::boot::Boot;
@@ -34,7 +35,7 @@ pub struct Profile {
     pub batch: u64,
     /// Virtual nodes that these samples are cut into; 1 where there are none.
     pub virtual_nodes: u32,
-    /// Bytes of the model's parameters.
+    /// Bytes of the model's parameters in memory.
     pub parameter_bytes: u64,
     /// What travels: tensors or buckets of them, in the order in which the backward pass needs no more.
     pub parts: Vec<Part>,
@@ -48,12 +49,23 @@ pub struct Profile {
     /// The link to a peer, measured by bulk transfers; absent when none was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
+    /// The same link through the memory that two processes of one machine share, which carries the exchanges of
+    /// synchronous steps there; absent where the two were on different machines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared_memory: Option<Network>,
     /// Time of getting a received part ready for use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parsing: Option<Parsing>,
     /// Measured time to write a checkpoint, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint_s: Option<f64>,
+    /// Seconds before the end of a virtual node's computing in which its gradients get ready one after another, so that
+    /// they can be exchanged; absent where all come at its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tail_s: Option<f64>,
+    /// What the workers share of the optimizer's state; absent where each holds the whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sharding: Option<SharedState>,
     /// Largest resident memory of a worker while it was measured, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_resident_bytes: Option<u64>,
@@ -165,6 +177,16 @@ fn is_zero(seconds: &f64) -> bool {
     *seconds == 0.0
 }
 
+/// What the workers share of a worker's memory (`[sharding]`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SharedState {
+    /// Workers that hold each part.
+    pub copies: u32,
+    /// Optimizer slots, and one reduced gradient, of which each of W workers holds copies / W.
+    pub bytes: u64,
+}
+
 /// Costs of a collective beside the link: what reducing and copying bytes takes a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -176,7 +198,7 @@ pub struct CollectiveCost {
 }
 
 /// A measured link.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Network {
     /// Bytes per second in one direction, of a bulk transfer.

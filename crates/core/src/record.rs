@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::job::StopLimit;
 use crate::prediction::Protocol;
+use crate::profile::Network;
 
 mod outcome;
 mod sentence;
@@ -18,7 +19,7 @@ mod text;
 pub use crate::boot::Boot;
 pub use outcome::{RunFailure, RunOutcome};
 pub use staleness::Staleness;
-pub use step::{Call, StepRecord, Traffic, UnitRecord};
+pub use step::{Call, LinkKind, StepRecord, Traffic, UnitRecord};
 pub use summary::{
     BUSY, BatchChange, Comparison, Crash, Decision, EarlyEnd, ExpectedRun, LastEvaluation, Mismatch,
     PhaseSummary, Planned, Resize, Revocations, Summary,
@@ -119,6 +120,9 @@ pub enum Event {
         bandwidth_bytes_per_s: f64,
         /// Seconds one way.
         latency_s: f64,
+        /// The same through memory that the two share; absent between machines.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        shared_memory: Option<Network>,
     },
     /// A worker can train: it has made what it computes with, and computed once.
     WorkerWarm {

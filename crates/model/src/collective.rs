@@ -45,7 +45,8 @@
 //! # Checked by
 //!
 //! Limits (one worker, two workers, very many workers, no latency) and laws in `tests/it/coarse_laws.rs`;
-//! partial sums by hand in `tests/it/coarse_reference.rs`.
+//! partial sums and groups by hand in `tests/it/coarse_reference.rs`; the bytes of the runtime's own exchange, with and
+//! without groups, in the tests of the command (`exchange_model.rs`).
 //!
 //! ```
 //! use bellwether_core::prediction::Link;

@@ -68,7 +68,9 @@
 //! #     operations: vec![operation("get", OperationKind::Download(0), vec![]),
 //! #         operation("compute", OperationKind::Compute, vec![0]), operation("put", OperationKind::Upload(0), vec![1])],
 //! #     steps: vec![MeasuredStep { step_s: 4.0, operations_s: vec![0.0, 2.0, 0.0], data_wait_s: 0.0 }],
-//! #     collective: None, network: None, parsing: None, checkpoint_s: None, peak_resident_bytes: None,
+//! #     collective: None, network: None, shared_memory: None, parsing: None, checkpoint_s: None,
+//! #     tail_s: None, sharding: None,
+//! #     peak_resident_bytes: None,
 //! #     processor_wait: None, boot: None, apart: None, batches: vec![],
 //! # };
 //! let setting = Setting { server_link_bytes_per_s: 10e6, worker_link_bytes_per_s: 10e6, ..Setting::default() };

@@ -3,8 +3,8 @@
 //! # Model
 //!
 //! ```text
-//! bytes(m, V, W) = peak(m) + S (k(V, W) - k(V0, 1))
-//! k(V, W)        = most partial sums that one of W workers holds at a time
+//! bytes(m, V, W) = peak(m) + S (k(V, W) - k(V0, 1)) - H (1 - min(r, W) / W)
+//! k(V, W)        = most partial sums that one of W workers holds at a time; with peers at least 2
 //! ```
 //!
 //! | symbol  | meaning                                                                     | unit |
@@ -13,12 +13,15 @@
 //! | V, V0   | virtual nodes; those of the profile                                         | 1    |
 //! | W       | workers that share them                                                     | 1    |
 //! | S       | bytes of a vector as long as parameters and state                           | B    |
+//! | H       | bytes of the optimizer's slots and of one reduced gradient, where workers   | B    |
+//! |         | share them, and else 0                                                      |      |
+//! | r       | workers that hold each part of what they share                              | 1    |
 //! | peak(m) | largest resident memory of a lone worker, k(V0, 1) sums among it           | B    |
 //!
 //! `peak` goes in straight pieces between the measured sizes, each a fixed part and a part per sample, as
 //! [`crate::batch_times`] has it for seconds. Each worker adds up along the canonical tree of
 //! [`bellwether_core::tree`], so that few sums are alive at a time: log2(V/W) + 1 of an aligned range. The reduced sum
-//! is kept by a lone worker, too.
+//! is kept by a lone worker, too. Virtual shards are held evenly, up to one of 1,024.
 //!
 //! # Source
 //!
@@ -40,7 +43,7 @@
 
 use std::fmt;
 
-use bellwether_core::profile::Profile;
+use bellwether_core::profile::{Profile, SharedState};
 use bellwether_core::tree::{children, maximal_nodes, ranges};
 use bellwether_core::units::Bytes;
 
@@ -58,6 +61,8 @@ pub struct MemoryLaw {
     pieces: Option<Pieces>,
     virtual_nodes: u32,
     vector_bytes: f64,
+    /// What workers share.
+    shared: Option<SharedState>,
 }
 
 /// What a worker needs.
@@ -98,6 +103,7 @@ impl MemoryLaw {
             pieces,
             virtual_nodes: profile.virtual_nodes,
             vector_bytes,
+            shared: profile.sharding,
         })
     }
 
@@ -105,7 +111,10 @@ impl MemoryLaw {
     /// of so large a micro-batch, or the workers cannot share them.
     pub fn worker(&self, batch: f64, virtual_nodes: u32, workers: u32) -> Option<Need> {
         let samples = batch / f64::from(virtual_nodes);
-        let more = f64::from(vectors(virtual_nodes, workers)?) - f64::from(vectors(self.virtual_nodes, 1)?);
+        // With peers the last gradient leaves while it is computed, and has a vector beside a sum.
+        let beside = if workers > 1 { 2 } else { 1 };
+        let sums = vectors(virtual_nodes, workers)?.max(beside);
+        let more = f64::from(sums) - f64::from(vectors(self.virtual_nodes, 1)?);
         let (lone, inside) = match &self.pieces {
             Some(pieces) => {
                 let found = pieces.at(samples);
@@ -121,7 +130,11 @@ impl MemoryLaw {
                 (bytes, samples > known * (1.0 - 1e-9))
             }
         };
-        Some(Need { bytes: (lone + more * self.vector_bytes).max(0.0), inside })
+        let elsewhere = self.shared.map_or(0.0, |shared| {
+            let held = f64::from(shared.copies.min(workers)) / f64::from(workers);
+            shared.bytes as f64 * (1.0 - held)
+        });
+        Some(Need { bytes: (lone + more * self.vector_bytes - elsewhere).max(0.0), inside })
     }
 
     /// Whether the largest of `workers` fits into `room` bytes, as far as it is known.

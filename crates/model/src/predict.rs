@@ -14,6 +14,7 @@
 //! |--------|----------------------------------------------------------------------|---------|
 //! | c_w    | computing of worker w in one step, and d: its virtual nodes, or batch   | s       |
 //! | t_ar   | all-reduce: ring, two levels, or this project's direct exchange      | s       |
+//! | exposed | what is left of it when all is computed: buckets travel as they get ready      | s       |
 //! | d      | waiting for the samples of what is computed in c                     | s       |
 //! | u      | update                                                               | s       |
 //! | r      | rest of a measured step that is none of these                        | s       |
@@ -89,9 +90,7 @@ use bellwether_core::profile::{CollectiveCost, OperationKind, Profile};
 use bellwether_des::statistics::mean;
 
 use crate::batch_times::BatchTimes;
-use crate::collective::{
-    Algorithm, Bucket, DirectExchange, all_reduce_s, hierarchical_s, overlap_on_one_processor,
-};
+use crate::collective::{Algorithm, Bucket, all_reduce_s, hierarchical_s, overlap_on_one_processor};
 use crate::compute::{Durations, most_virtual_nodes};
 use crate::event::server_bytes;
 use crate::memory::MemoryLaw;
@@ -102,6 +101,8 @@ mod asynchronous;
 mod batches;
 mod fine;
 mod handling;
+mod local;
+mod memory;
 mod question;
 mod recut;
 mod room;
@@ -208,9 +209,11 @@ impl ProfileModel {
 
     /// The plainest configuration of `workers`: one profiled device per node, synchronous, no servers.
     pub fn configuration(&self, workers: u32, link: Link) -> Configuration {
+        let together = self.are_together(&link);
         let device = |node| DeviceGroup { node, device: self.profile.device.clone(), count: 1 };
+        let devices = (0..workers).map(|worker| device(if together { 0 } else { worker })).collect();
         let own = if self.shares_batch() { 1 } else { u64::from(workers) };
-        Configuration::synchronous((0..workers).map(device).collect(), self.profile.batch * own, link)
+        Configuration::synchronous(devices, self.profile.batch * own, link)
     }
 
     /// Bytes held by each of `servers`: as the profile says, or by the rule of the parameter servers, which cut large
@@ -319,13 +322,10 @@ impl ProfileModel {
             _ => all_reduce_s(Algorithm::Ring, workers, bytes, link),
         };
         if self.shares_batch() {
-            // This project's own runtime.
-            if configuration.local_link.is_some() {
-                return reduce_s(bytes);
-            }
-            let free = CollectiveCost { s_per_byte: 0.0, fixed_s: 0.0 };
-            let exchange = DirectExchange::new(self.profile.virtual_nodes, workers, bytes)?;
-            return exchange.seconds(link, &self.profile.collective.unwrap_or(free));
+            return match configuration.local_link {
+                Some(_) => reduce_s(bytes),
+                None => self.exposed_of_runtime_s(configuration, compute_s, bytes),
+            };
         }
         let total_s = self.mean_compute_s();
         let ready = self.ready_s();
@@ -489,6 +489,7 @@ impl StepModel for ProfileModel {
             Protocol::Bsp => self.synchronous(configuration)?,
             Protocol::Asp | Protocol::Ssp(_) => self.asynchronous(configuration)?,
             Protocol::Gossip => self.gossip(configuration)?,
+            Protocol::Local(steps) => self.local(configuration, steps)?,
         };
         let step = self.with_handling(configuration, step)?;
         let error = self.uncertainty_at(configuration, step.step_s, step.link_s);

@@ -27,9 +27,7 @@
 use std::collections::BTreeMap;
 
 use bellwether_core::InputError;
-use bellwether_core::prediction::{
-    Configuration, JobDescription, Link, PredictError, Prediction, Protocol, StepModel,
-};
+use bellwether_core::prediction::{Configuration, JobDescription, Link, PredictError, Prediction, StepModel};
 use bellwether_core::profile::Profile;
 
 use crate::common::answer::{not_known, own_devices};
@@ -104,7 +102,7 @@ impl ProfiledJobs {
                 None => asked.link,
             };
         }
-        if asked.protocol != Protocol::Bsp {
+        if !asked.protocol.waits_for_all() {
             asked = model.in_units(asked, configuration.accumulation);
         } else if asked.batch <= 1 {
             asked.batch = model.configuration(workers, asked.link).batch;

@@ -75,7 +75,8 @@ const HALVINGS: u32 = 80;
 
 /// Mean number of updates by others between reading parameters and applying the gradient, with equal workers. `None`
 /// for gossip: a worker's gradient is applied to the parameters that it was computed from, but those differ between
-/// workers. Where a bound above 0 blocks workers it is somewhat less, as who is blocked has not read yet.
+/// workers; nor for local steps, whose gradients are of a virtual node's own parameters, which are never old. Where a
+/// bound above 0 blocks workers it is somewhat less, as who is blocked has not read yet.
 pub fn expected(protocol: Protocol, workers: u32) -> Option<f64> {
     let others = f64::from(workers.saturating_sub(1));
     match protocol {
@@ -84,11 +85,12 @@ pub fn expected(protocol: Protocol, workers: u32) -> Option<f64> {
         // All begin together, and the last to be applied has seen all others go before it.
         Protocol::Ssp(0) => Some(others / 2.0),
         Protocol::Ssp(_) => Some(others),
-        Protocol::Gossip => None,
+        Protocol::Gossip | Protocol::Local(_) => None,
     }
 }
 
-/// The staleness that no update exceeds; `None` where there is no bound (for gossip: no such staleness).
+/// The staleness that no update exceeds; `None` where there is no bound (for gossip and local steps: no such
+/// staleness).
 ///
 /// When a worker reads, the others are at most K units behind it; when it is done, at most K + 1 ahead of where it
 /// began.
@@ -97,7 +99,7 @@ pub fn most(protocol: Protocol, workers: u32) -> Option<u64> {
     match protocol {
         Protocol::Bsp => Some(0),
         Protocol::Ssp(bound) => Some(others * (2 * u64::from(bound) + 1)),
-        Protocol::Asp | Protocol::Gossip => None,
+        Protocol::Asp | Protocol::Gossip | Protocol::Local(_) => None,
     }
 }
 

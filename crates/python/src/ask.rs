@@ -2,7 +2,8 @@
 //!
 //! The asking side touches Python's memory only while the main thread waits for it: it copies what a question needs,
 //! asks, and takes what the answer left only when the main thread comes back for the next question. So memory is never
-//! used by both at once, and never after the interpreter began to go down.
+//! used by both at once, and never after the interpreter began to go down. The sum of a gradient may come in parts:
+//! then the main thread says that a tensor of it is complete, and leaves that one alone.
 //!
 //! Several questions may be asked at once: waking a thread takes as long as a small micro-batch.
 
@@ -38,11 +39,16 @@ pub(crate) struct Sum {
     pub(crate) merges: u32,
     /// The sum is complete with it, and goes where a gradient goes.
     pub(crate) is_last: bool,
+    /// Tensors of the sum may be said to be complete while others are computed.
+    pub(crate) in_parts: bool,
 }
 
 /// What the main thread says.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Answer {
+    /// Before the answer to a [`Question::Gradient`] whose sum comes in parts: the sum of the gradients of this tensor
+    /// is complete, and stays as it is until the next question.
+    Part { tensor: usize },
     /// To [`Question::Gradient`]. `data_wait_s` is the part of the time that went by for want of data.
     Loss { sum: f64, weight: f64, data_wait_s: f64 },
     /// To [`Question::Evaluate`].
@@ -115,6 +121,18 @@ pub(crate) struct Answerer {
     state: State,
 }
 
+/// Says that parts of an answer are complete while the main thread works on the others.
+#[derive(Debug, Clone)]
+pub(crate) struct Parts(Sender<Turn>);
+
+impl Parts {
+    /// The sum of the gradients of this tensor is complete.
+    pub(crate) fn is_complete(&self, tensor: usize) {
+        // A thread that is gone needs no part.
+        let _ = self.0.send(Some(Answer::Part { tensor }));
+    }
+}
+
 /// Whose turn it is, as the main thread knows.
 #[derive(Debug, Clone, PartialEq)]
 enum State {
@@ -178,7 +196,7 @@ impl Asker {
 
     /// Asks the main thread several questions at once, and tells each answer, in order, as soon as it is there; waits
     /// until the main thread comes for more. `tell` says whether to go on: if not, or after a failure, the questions
-    /// that are left are withdrawn.
+    /// that are left are withdrawn. A part of an answer is told, too; what `tell` says to it counts only if it fails.
     pub(crate) fn ask_all(
         &mut self,
         questions: Vec<Question>,
@@ -190,8 +208,15 @@ impl Asker {
         for question in questions {
             self.send(question)?;
         }
-        for left in (0..count).rev() {
-            let goes_on = self.hear().and_then(answered).and_then(&mut tell);
+        let mut left = count;
+        while left > 0 {
+            let heard = self.hear().and_then(answered);
+            if let Ok(part @ Answer::Part { .. }) = heard {
+                tell(part)?;
+                continue;
+            }
+            left -= 1;
+            let goes_on = heard.and_then(&mut tell);
             let ends = !matches!(goes_on, Ok(true));
             if ends && left > 0 {
                 self.withdraw()?;
@@ -280,6 +305,11 @@ impl Answerer {
                 }
             }
         }
+    }
+
+    /// What says that parts of an answer are complete, from whatever thread.
+    pub(crate) fn parts(&self) -> Parts {
+        Parts(self.turns.clone())
     }
 
     /// Keeps the answer to the question for the next [`wait`](Answerer::wait). Says whether there was one.

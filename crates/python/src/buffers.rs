@@ -1,8 +1,12 @@
 //! Python's vectors: buffers of `f32` that numpy arrays and tensors offer.
 
+use std::ops::Range;
+
+use bellwether_runtime::workload::{Layout, tensor_ranges};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::{PyMemoryView, PySlice};
 
 use crate::workload::{Memory, Place};
 
@@ -14,6 +18,8 @@ pub(crate) struct Buffers {
     parameters: PyBuffer<f32>,
     state: PyBuffer<f32>,
     gradient: PyBuffer<f32>,
+    /// Its parts, tensor by tensor.
+    tensors: Vec<PyBuffer<f32>>,
     state_out: PyBuffer<f32>,
     piece: Option<Piece>,
 }
@@ -31,13 +37,13 @@ pub(crate) type Vectors<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py,
 pub(crate) type PieceVectors<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, Vec<Bound<'py, PyAny>>);
 
 impl Buffers {
-    /// Takes the vectors, which must have these lengths.
+    /// Takes the vectors, which must have this layout's lengths.
     pub(crate) fn new(
         vectors: &Vectors<'_>,
         piece: Option<&PieceVectors<'_>>,
-        parameters: usize,
-        state: usize,
+        layout: &Layout,
     ) -> PyResult<Buffers> {
+        let (parameters, state) = (layout.parameter_count(), layout.state_count());
         let piece = piece.map(|(parameters, gradient, slots)| {
             PyResult::Ok(Piece {
                 parameters: buffer(parameters, "piece.parameters", PIECE)?,
@@ -52,6 +58,7 @@ impl Buffers {
             parameters: buffer(&vectors.0, "parameters", parameters)?,
             state: buffer(&vectors.1, "state", state)?,
             gradient: buffer(&vectors.2, "gradient", parameters)?,
+            tensors: tensors(&vectors.2, layout)?,
             state_out: buffer(&vectors.3, "state_out", state)?,
             piece: piece.transpose()?,
         })
@@ -63,6 +70,7 @@ impl Buffers {
             Place::Parameters => &self.parameters,
             Place::State => &self.state,
             Place::Gradient => &self.gradient,
+            Place::Tensor(tensor) => self.tensors.get(tensor).ok_or("the layout has fewer tensors")?,
             Place::StateOut => &self.state_out,
             Place::PieceParameters => &piece()?.parameters,
             Place::PieceGradient => &piece()?.gradient,
@@ -71,6 +79,17 @@ impl Buffers {
             }
         })
     }
+}
+
+/// The parts of a vector, tensor by tensor.
+fn tensors(vector: &Bound<'_, PyAny>, layout: &Layout) -> PyResult<Vec<PyBuffer<f32>>> {
+    let view = PyMemoryView::from(vector)?;
+    let part = |range: Range<usize>| {
+        // A slice of a vector in memory ends before the largest number that Python takes here.
+        let slice = PySlice::new(vector.py(), range.start as isize, range.end as isize, 1);
+        buffer(&view.get_item(slice)?, "gradient", range.len())
+    };
+    tensor_ranges(layout).into_iter().map(part).collect()
 }
 
 fn buffer(object: &Bound<'_, PyAny>, name: &str, length: usize) -> PyResult<PyBuffer<f32>> {

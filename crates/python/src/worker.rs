@@ -20,7 +20,7 @@ use pyo3::types::PyBytes;
 use rustix::process::{Signal, getpid, kill_process};
 use serde::Deserialize;
 
-use crate::ask::{Answer, Answerer, Question, Wait, rendezvous};
+use crate::ask::{Answer, Answerer, Parts, Question, Wait, rendezvous};
 use crate::buffers::{Buffers, PieceVectors, Vectors};
 use crate::declaration::Declaration;
 use crate::prepare::{Declared, News, Waiting};
@@ -57,6 +57,7 @@ struct Options {
 #[pyclass(frozen)]
 pub(crate) struct Worker {
     answerer: Mutex<Answerer>,
+    parts: Parts,
     news: Sender<News<Buffers>>,
     script: Arc<Mutex<Script>>,
     /// Held until the script has said what it trains: signals are its own until then.
@@ -99,6 +100,7 @@ impl Worker {
         let terminate_is_notice = options.notices.sources.contains(&Source::Sigterm);
         let thread = start((options, infers), waiting, Arc::clone(&script))?;
         let worker = Worker {
+            parts: answerer.parts(),
             answerer: Mutex::new(answerer),
             news,
             script,
@@ -139,9 +141,7 @@ impl Worker {
         keeps_sums: bool,
     ) -> PyResult<()> {
         let declaration = Declaration::parse(declaration).map_err(invalid)?;
-        let layout = declaration.layout();
-        let (parameters, state) = (layout.parameter_count(), layout.state_count());
-        let memory = Buffers::new(&buffers, piece.as_ref(), parameters, state)?;
+        let memory = Buffers::new(&buffers, piece.as_ref(), &declaration.layout())?;
         self.listens()?;
         if let Some(leash) = lock(&self.leash).take() {
             leave_on_signals(leash, self.terminate_is_notice, |_| {})?;
@@ -172,7 +172,7 @@ impl Worker {
         };
         Ok(match question {
             Question::Gradient { step, node, samples, seed, fresh, sum } => {
-                let sum = sum.map(|sum| (sum.is_first, sum.merges, sum.is_last));
+                let sum = sum.map(|sum| (sum.is_first, sum.merges, sum.is_last, sum.in_parts));
                 ("gradient", step, node, samples, seed, fresh, sum).into_pyobject(py)?.into_any()
             }
             Question::Evaluate { samples, fresh } => {
@@ -194,6 +194,12 @@ impl Worker {
                 ("over",).into_pyobject(py)?.into_any()
             }
         })
+    }
+
+    /// Before the answer to a request for a gradient whose sum may come in parts: that of this tensor is complete, and
+    /// stays as it is.
+    fn part(&self, tensor: usize) {
+        self.parts.is_complete(tensor);
     }
 
     /// Answers a request for a gradient.

@@ -5,7 +5,8 @@ use std::ops::Range;
 use bellwether_core::job::Job;
 use bellwether_runtime::order::{SampleOrder, micro_batch_seed};
 use bellwether_runtime::workload::{
-    Evaluation, Inputs, Layout, Leaf, LeafResult, Loss, MicroBatch, Weights, Workload, WorkloadError,
+    Evaluation, Inputs, Layout, Leaf, LeafResult, Loss, MicroBatch, TensorExchange, Weights, Workload,
+    WorkloadError, tensor_ranges,
 };
 
 use crate::ask::{Answer, Asker, Failure, Question, Sum};
@@ -27,6 +28,8 @@ pub(crate) enum Place {
     State,
     /// The gradient of a micro-batch.
     Gradient,
+    /// That of one tensor.
+    Tensor(usize),
     /// The state after it.
     StateOut,
     /// Parameters of a piece that is updated.
@@ -253,6 +256,7 @@ impl<M: Memory> Workload for PythonWorkload<M> {
         weights: Weights<'_>,
         leaves: &[Leaf],
         (gradient_out, state_out): (&mut [f32], &mut [f32]),
+        mut parts: Option<&mut dyn TensorExchange>,
         computed: &mut dyn FnMut(LeafResult) -> bool,
     ) -> Result<(), WorkloadError> {
         let fresh = self.bring(weights)?;
@@ -260,18 +264,41 @@ impl<M: Memory> Workload for PythonWorkload<M> {
         for (number, leaf) in leaves.iter().enumerate() {
             let (step, node) = self.place(leaf.seed);
             let (is_first, is_last) = (number == 0, number + 1 == leaves.len());
-            let sum = Some(Sum { is_first, merges: leaf.merges, is_last });
+            let in_parts = is_last && parts.is_some();
+            let sum = Some(Sum { is_first, merges: leaf.merges, is_last, in_parts });
             let (samples, fresh) = (leaf.samples.clone(), fresh && is_first);
             questions.push(Question::Gradient { step, node, samples, seed: leaf.seed, fresh, sum });
         }
         let mut goes_on = true;
+        let (ranges, memory) = (tensor_ranges(&self.layout), &self.memory);
+        let mut has_come = vec![false; ranges.len()];
         let tell = |answer| {
-            goes_on = computed(leaf_result(answer)?);
-            Ok(goes_on)
+            let Answer::Part { tensor } = answer else {
+                goes_on = computed(leaf_result(answer)?);
+                return Ok(goes_on);
+            };
+            let (Some(range), Some(false)) = (ranges.get(tensor), has_come.get(tensor)) else {
+                return Err(Failure::of_system(format!("tensor {tensor} comes twice, or there is none")));
+            };
+            has_come[tensor] = true;
+            let out = &mut gradient_out[range.clone()];
+            memory.take(Place::Tensor(tensor), out).map_err(Failure::of_system)?;
+            if let Some(parts) = &mut parts {
+                let given = parts.push(tensor, out);
+                given.map_err(|error| Failure { what: error.what, user: error.is_user })?;
+            }
+            Ok(true)
         };
         self.asker.ask_all(questions, tell).map_err(failed)?;
         if goes_on {
-            self.take(Place::Gradient, gradient_out)?;
+            if !has_come.contains(&true) {
+                self.take(Place::Gradient, gradient_out)?;
+            }
+            // Of what came in parts, the rest: those that the loss does not depend on.
+            let rest = ranges.iter().enumerate().filter(|(tensor, _)| !has_come[*tensor]);
+            for (tensor, range) in rest.filter(|_| has_come.contains(&true)) {
+                self.take(Place::Tensor(tensor), &mut gradient_out[range.clone()])?;
+            }
             self.take(Place::StateOut, state_out)?;
         }
         Ok(())

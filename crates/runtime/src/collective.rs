@@ -2,12 +2,12 @@
 //!
 //! # Protocol
 //!
-//! Members are in groups of consecutive ranks (the module `groups`). The first members of each group are its *owners*;
-//! those at one place, one from each group, make up a *column*. Few members are one group, and then all of them are
-//! owners.
+//! Members are in groups of consecutive ranks ([`bellwether_core::groups`]). The first members of each group are its
+//! *owners*; those at one place, one from each group, make up a *column*. Few members are one group, and then all of
+//! them are owners.
 //!
-//! Every step each member sends its peers one `Control` frame with its control bytes. The sums follow in one of two
-//! ways, which all sides derive from the same plan:
+//! Every step each member sends its peers one `Control` frame with its control bytes, and its sums in one of two ways,
+//! which all sides derive from the same plan:
 //!
 //! - *Small* vectors: each member sends all its partial sums to every owner of its group, control bytes and sums in one
 //!   write, and every receiver adds them up itself: one hop. With several groups, each owner sends the sums of its
@@ -31,6 +31,12 @@
 //! *Shadows* hold no virtual nodes: they receive what members receive and send nothing. Where there are several groups,
 //! the owners of one serve them. A shadow that dies costs the members nothing but a line in the outcome.
 //!
+//! A step whose optimizer is sharded takes an all-reduce apart ([`CollectivePlan::scatter`],
+//! [`CollectivePlan::gather`]). Both phases are in bulk mode and in one group, and an owner's segments are given. In
+//! the first an owner sends the result of a piece to those alone who hold a copy of its part; in the second there are
+//! no partial sums, and from the start an owner has the results that it sends. [`CollectivePlan::deliver`] is as the
+//! second, for those alone who are to get a part: so slots travel when holders change.
+//!
 //! Between two workers of one machine whose vectors lie in memory that the other can read, frames say only where the
 //! values are, and that they are there (the module `lent`).
 //!
@@ -40,7 +46,8 @@
 //! contribution to its piece has been sent: in small mode they are all here, by themselves or in the sums of their
 //! groups; in bulk mode the piece comes from an owner who had the sums of all groups, each of which had all its
 //! members' contributions, or from one who got it so. As a member contributes to a step only when it has finished the
-//! one before, a member that overwrites an old result knows that all members have it.
+//! one before, a member that overwrites an old result knows that all members have it. What a gathering brings, an
+//! owner sends only once it has had all contributions to the scattering before it.
 //!
 //! # Why it cannot dead-lock
 //!
@@ -62,11 +69,14 @@
 //! sum of this piece. So each owner adds it up over its group, as above. The sums cross: at the worker that
 //! adds them up no peer is ahead with this piece or one before it, so it reads these connections as far as the piece.
 //! So every piece is added up over all groups, one after another. After that no peer is ahead any more, all is read,
-//! and all results arrive. Control bytes depend on control bytes only: a group's on those of its members, who send them
-//! before anything else.
+//! and all results arrive. Control bytes depend on control bytes only: a group's on those of its members. Small
+//! vectors follow them; in bulk no sum waits for them, so a member that still computes sends them last.
+//!
+//! A member that is handed its sums bucket by bucket (the module `feed`) holds the others up until it has computed:
+//! what is said here of a member's sums holds from then on.
 
 mod exchange;
-pub(crate) mod groups;
+mod feed;
 mod headers;
 mod inputs;
 mod lent;
@@ -84,7 +94,9 @@ pub use bellwether_core::record::Traffic;
 
 pub use crate::frame::{CONTROL_BYTES_MAX, Stamp};
 pub use exchange::{Collective, Outcome};
-pub use plan::{CollectivePlan, Member, PlanError, SHADOW_PATIENCE};
+pub use feed::{Feed, Feeder, feed};
+pub use peer::fuzz;
+pub use plan::{CollectivePlan, Held, Lengths, Member, PlanError, SHADOW_PATIENCE};
 pub use wake::{WakeReceiver, Waker, wake_pair};
 
 /// A collective did not finish. The connections of its epoch are not usable any more.

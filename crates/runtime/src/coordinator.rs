@@ -43,6 +43,7 @@ mod observer;
 mod past;
 mod processes;
 mod restore;
+mod shared_state;
 mod slices;
 mod spawn;
 mod status;
@@ -235,6 +236,8 @@ struct Run {
     workers_by_session: BTreeMap<u64, WorkerId>,
     /// Members and shadows from each boundary on; the last few, for the records that are yet to come.
     sizes: Vec<(u64, usize, usize)>,
+    /// What carried each worker's last exchange to its peers.
+    links: BTreeMap<WorkerId, status::Links>,
     /// Updates that were written down.
     updates: u64,
     children: BTreeMap<WorkerId, Box<dyn Spawned>>,
@@ -263,7 +266,8 @@ struct Run {
 
 /// Most steps that an update may cover.
 fn max_accumulation(job: &Job) -> u32 {
-    job.mode.goodput().map_or(1, |goodput| goodput.max_accumulation(job.batch.size))
+    let goodput = job.mode.goodput();
+    goodput.map_or(job.sync.steps_per_round(), |goodput| goodput.max_accumulation(job.batch.size))
 }
 
 /// Seconds that a worker's process may take until it opens a session, once it can be started. What it does then says
@@ -286,6 +290,7 @@ fn config(options: &Options, resumed: Option<Resumed>) -> Config {
         evaluate_every: options.job.evaluation.every_steps,
         checkpoint_every: options.job.checkpoint.every_steps,
         slices: options.job.checkpoint.url.is_some(),
+        sharded: options.job.sharding.is_some(),
         verdict_every: options.job.verdict_every(),
         verdict_needs_state: !options.job.stop.by_results(),
         checkpoint_period_s: options.job.checkpoint.every.get(),
@@ -328,6 +333,7 @@ impl Run {
             leaving: Vec::new(),
             leftovers,
             sizes: Vec::new(),
+            links: BTreeMap::new(),
             updates: 0,
             began: Instant::now(),
             seen: Instant::now(),
@@ -398,7 +404,7 @@ impl Run {
         if let Some(slices) = &mut self.slices {
             slices.learn(workload.clone(), Vec::clone(&slots));
         }
-        self.planes.checkpoints.learn(workload.clone(), slots);
+        self.planes.checkpoints.learn(workload.clone(), slots, self.options.job.sharding.is_some());
         let known = Journaled::TaskKnown {
             fingerprint: workload.fingerprint.clone(),
             training_samples: order.samples,
@@ -457,6 +463,9 @@ impl Run {
 
     /// Waits for the workers to end, and tells the result.
     fn close(mut self, end: End) -> Summary {
+        // Who has not come yet would wait for an answer that does not come any more.
+        let late = |worker: &WorkerId| self.machine.is_to_come(*worker);
+        self.children.extract_if(.., |worker, _| late(worker)).for_each(|(_, mut child)| child.end());
         self.sessions.clear();
         self.take_last_checkpoints();
         let patience = Instant::now() + Duration::from_secs(3);

@@ -24,6 +24,7 @@
 //! - The token's file is private. The network between machines need not be: see [`channel`].
 
 pub mod append;
+pub mod bfloat;
 pub mod channel;
 pub mod checkpoint;
 pub mod collective;
@@ -48,8 +49,10 @@ pub mod parameters;
 pub mod private;
 pub mod probe;
 mod progress;
+pub mod rounds;
 pub mod run_dir;
 pub mod server;
+pub mod sharding;
 pub mod slices;
 pub mod state;
 pub mod tail;

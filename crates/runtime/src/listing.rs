@@ -3,8 +3,8 @@
 use bellwether_core::record::RunOutcome;
 use serde::{Serialize, Serializer};
 
-use crate::control::Status;
 use crate::control::client::Control;
+use crate::control::{Status, WorkerStatus};
 use crate::journal::RunHistory;
 use crate::metrics;
 use crate::run_dir::RunDir;
@@ -120,6 +120,9 @@ pub struct RunView {
     pub examples_per_s: Option<f64>,
     /// Workers that train now.
     pub workers: u32,
+    /// All workers that are there, as the coordinator sees them; lists leave them out.
+    #[serde(skip)]
+    pub members: Vec<WorkerStatus>,
     /// Seconds since it began; absent where it never did.
     pub age_s: Option<f64>,
 }
@@ -144,6 +147,7 @@ impl RunView {
             loss: Some(status.loss).filter(|loss| loss.is_finite() && status.step > 0),
             examples_per_s: Some(status.examples_per_s).filter(|rate| *rate > 0.0),
             workers: status.workers,
+            members: status.members,
             age_s: history.age_s(),
             phase: Some(status.lifecycle),
         }
@@ -159,6 +163,7 @@ impl RunView {
             loss: metrics::last(&run.path).and_then(|step| step.loss),
             examples_per_s: None,
             workers: 0,
+            members: Vec::new(),
             age_s: history.age_s(),
         }
     }

@@ -23,14 +23,14 @@
 
 use std::ops::Range;
 
+use bellwether_core::groups::Groups;
 use bellwether_core::record::Boot;
 
-use crate::collective::groups::Groups;
 use crate::noise::Noise;
 use crate::slices::Slice;
-use crate::workload::{Layout, Workload};
 
 pub mod coordinator;
+mod description;
 mod evaluation;
 pub mod member;
 mod mismatch;
@@ -41,6 +41,7 @@ pub mod reporting;
 pub mod work_queue;
 
 pub use bellwether_core::record::{StepRecord, UnitRecord};
+pub use description::{WorkloadDescription, different_parts};
 pub use evaluation::EvaluationRecord;
 pub use mismatch::{Mismatch, Verdict};
 pub use phase::{Peer, Phase, Serve, ServerReport};
@@ -49,6 +50,9 @@ pub use reason::Reason;
 
 /// Names a worker process for the whole life of a run; never reused, never 0.
 pub type WorkerId = u64;
+
+/// No network that is used for training is slower than this.
+pub(crate) const FLOOR_BYTES_PER_S: f64 = 125_000.0;
 
 /// An active member: a worker that computes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,6 +97,8 @@ pub struct Membership {
     pub accumulation: u32,
     /// Members of the one before that stand by from now on, and do not leave.
     pub paused: Vec<WorkerId>,
+    /// All members are connected with all, because they share the optimizer's state.
+    pub sharded: bool,
 }
 
 impl Membership {
@@ -142,6 +148,9 @@ impl Membership {
 
     /// How the active members exchange.
     fn groups(&self) -> Groups {
+        if self.sharded && !self.active.is_empty() {
+            return Groups::one(self.active.len());
+        }
         let nodes: Vec<Range<u32>> = self.active.iter().map(|m| m.nodes.clone()).collect();
         Groups::choose(nodes.last().map_or(0, |last| last.end), &nodes)
     }
@@ -160,6 +169,7 @@ impl Membership {
             stop,
             accumulation,
             paused,
+            sharded: _,
         } = other;
         (active, shadows, paused) == (&self.active, &self.shadows, &self.paused)
             && (*hold_at, *stop, *accumulation) == (self.hold_at, self.stop, self.accumulation)
@@ -289,47 +299,6 @@ pub enum ToWorker {
     },
 }
 
-/// What a warmed-up worker says about its workload; all workers of a job must agree on it.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct WorkloadDescription {
-    /// The kernel class: what decides bits beyond the job.
-    pub fingerprint: String,
-    /// Samples of an epoch.
-    pub training_samples: u64,
-    /// Held-out samples.
-    pub held_out_samples: u64,
-    /// Names and shapes.
-    pub layout: Layout,
-}
-
-impl WorkloadDescription {
-    /// What a workload says of itself.
-    pub fn of(workload: &dyn Workload) -> WorkloadDescription {
-        WorkloadDescription {
-            fingerprint: workload.fingerprint(),
-            training_samples: workload.training_samples(),
-            held_out_samples: workload.held_out_samples(),
-            layout: workload.layout().clone(),
-        }
-    }
-}
-
-/// The parts of two kernel classes that are not in the other, so that no reader has to compare long lines.
-///
-/// ```
-/// use bellwether_runtime::membership::different_parts;
-/// let (ours, theirs) = different_parts("torch 2.15.0; cpu AVX2; 1 thread", "torch 2.15.0; cpu AVX512; 1 thread");
-/// assert_eq!((ours.as_str(), theirs.as_str()), ("cpu AVX2", "cpu AVX512"));
-/// ```
-pub fn different_parts(one: &str, other: &str) -> (String, String) {
-    let only = |this: &str, that: &str| {
-        let known: Vec<&str> = that.split("; ").collect();
-        let parts: Vec<&str> = this.split("; ").filter(|part| !known.contains(part)).collect();
-        if parts.is_empty() { "nothing of the kind".to_string() } else { parts.join("; ") }
-    };
-    (only(one, other), only(other, one))
-}
-
 /// What a planned switch cost one worker.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SwitchRecord {
@@ -367,10 +336,10 @@ pub enum FromWorker {
     Warmed(WorkloadDescription),
     /// The link to the coordinator's data plane was measured.
     LinkMeasured {
-        /// Bytes per second in one direction, while as many go the other way.
-        bandwidth_bytes_per_s: f64,
-        /// Seconds one way.
-        latency_s: f64,
+        /// Over a socket, in one direction, while as much goes the other way.
+        network: bellwether_core::profile::Network,
+        /// The same through memory that the two share; absent between machines.
+        shared_memory: Option<bellwether_core::profile::Network>,
     },
     /// Still there.
     Heartbeat,
@@ -386,6 +355,13 @@ pub enum FromWorker {
         last: u64,
         /// The last membership in which it trained, and the steps that its updates covered; 0 when there is none.
         trained: (u64, u32),
+    },
+    /// No member has the optimizer slots of this virtual shard: the run cannot go on from what the members hold.
+    Lacking {
+        /// The membership whose members said so.
+        epoch: u64,
+        /// The first such shard.
+        shard: u32,
     },
     /// A collective or connection failed; the worker waits for a recovery.
     Lost {

@@ -22,6 +22,9 @@
 //! AdamW's r l is the sum over the steps, so that decay and moments keep their pace per sample. With t the last step
 //! that is covered, b^t is still the exact correction.
 //!
+//! An outer step, after local ones, takes what the virtual nodes have moved as g, and is SGD of Nesterov's form with
+//! rate and momentum of its own, in a slot of its own. In the local steps before it t counts from where they began.
+//!
 //! # Source
 //!
 //! Sutskever et al., ICML 2013, in the form of PyTorch's `SGD` (the first momentum is the gradient); Kingma and Ba,
@@ -41,6 +44,15 @@ pub struct Optimizer {
     total_steps: u64,
     batch: u64,
     goodput: Option<Goodput>,
+    /// Where some phases have local steps.
+    outer: Option<Outer>,
+}
+
+/// The rule of outer steps.
+#[derive(Debug, Clone, Copy)]
+struct Outer {
+    rate: f32,
+    momentum: f32,
 }
 
 /// How one piece of the flat vectors is updated.
@@ -116,12 +128,21 @@ pub struct Update {
     pub rate_factor: f64,
     /// Factor on the summed gradient: clipping over samples.
     pub scale: f32,
+    /// The step at whose beginning the moments were zero.
+    pub since: u64,
+    /// Whether this is an outer step, after local ones.
+    pub is_outer: bool,
 }
 
 impl Update {
     /// The update of a single step.
     pub fn single(step: u64, scale: f32) -> Self {
-        Update { step, steps: 1, rate_factor: 1.0, scale }
+        Update { step, steps: 1, rate_factor: 1.0, scale, since: 0, is_outer: false }
+    }
+
+    /// A local step of a virtual node, whose moments were zero before the step `since`.
+    pub fn local(step: u64, since: u64, scale: f32) -> Self {
+        Update { since, ..Update::single(step, scale) }
     }
 }
 
@@ -134,6 +155,10 @@ impl Optimizer {
             total_steps,
             batch: job.batch.size,
             goodput: job.mode.goodput().cloned(),
+            outer: job.sync.has_outer_steps().then_some(Outer {
+                rate: job.sync.outer_learning_rate as f32,
+                momentum: job.sync.outer_momentum as f32,
+            }),
         }
     }
 
@@ -175,14 +200,26 @@ impl Optimizer {
         }
     }
 
-    /// Names of the vectors that the rule keeps, each as long as the parameters.
+    /// Names of the vectors that the rule keeps, each as long as the parameters; that of outer steps comes last.
     pub fn slots(&self) -> Vec<&str> {
-        match &self.rule {
+        let mut slots = match &self.rule {
             Rule::Sgd { momentum: 0.0, .. } => vec![],
             Rule::Sgd { .. } => vec!["momentum"],
             Rule::Adam { .. } | Rule::Adamw { .. } => vec!["moment1", "moment2"],
             Rule::Own { slots, .. } => slots.iter().map(String::as_str).collect(),
-        }
+        };
+        slots.extend(std::iter::repeat_n("outer_momentum", self.outer_slots()));
+        slots
+    }
+
+    /// How many of the [`slots`](Self::slots) a local step uses: all but that of outer steps.
+    pub fn local_slots(&self) -> usize {
+        self.slots().len() - self.outer_slots()
+    }
+
+    /// Whether outer steps have a slot, as a number.
+    fn outer_slots(&self) -> usize {
+        usize::from(self.outer.is_some_and(|outer| outer.momentum > 0.0))
     }
 
     /// Whether the rule is the workload's own ([`Workload::update`]).
@@ -238,15 +275,21 @@ impl Optimizer {
         learning_rate * factor
     }
 
-    /// Updates a range of parameters and of each slot from the same range of the summed gradient.
+    /// Updates a range of parameters and of each slot from the same range of the summed gradient. A local step needs no
+    /// slot of outer ones.
     ///
     /// # Panics
     ///
     /// When the slices differ in length, the number of slots is not the rule's, or the rule is not one of these.
     pub fn update(&self, update: Update, parameters: &mut [f32], slots: &mut [&mut [f32]], gradient: &[f32]) {
         assert_eq!(parameters.len(), gradient.len());
-        assert_eq!(slots.len(), self.slots().len());
+        let local = self.local_slots();
+        assert!(slots.len() == local || slots.len() == local + self.outer_slots());
         assert!(slots.iter().all(|s| s.len() == parameters.len()));
+        let (slots, outer) = slots.split_at_mut(local);
+        if update.is_outer {
+            return self.outer_step(update, parameters, outer.first_mut(), gradient);
+        }
         let steps = update.steps as f64;
         let covered = (update.step..update.step + update.steps).map(|step| self.learning_rate(step));
         let mean = covered.sum::<f64>() / steps;
@@ -259,7 +302,7 @@ impl Optimizer {
                     momentum: momentum as f32,
                     decay: weight_decay as f32,
                     scale: update.scale,
-                    first: update.step == 0,
+                    first: update.step == update.since,
                 };
                 match slots {
                     [] => sgd.plain(parameters, gradient),
@@ -277,6 +320,22 @@ impl Optimizer {
                 let shrink = (1.0 - mean * steps * weight_decay * part) as f32;
                 Adam::new(rate, betas, epsilon, update, 0.0, shrink).apply(parameters, slots, gradient);
             }
+        }
+    }
+
+    /// Follows what was moved on average; `slot` is that of the outer momentum, where there is one.
+    fn outer_step(
+        &self,
+        update: Update,
+        parameters: &mut [f32],
+        slot: Option<&mut &mut [f32]>,
+        moved: &[f32],
+    ) {
+        let Outer { rate, momentum } = self.outer.expect("the job has phases of local steps");
+        let sgd = Sgd { rate, momentum, decay: 0.0, scale: update.scale, first: update.step == 0 };
+        match slot {
+            Some(slot) => sgd.nesterov(parameters, slot, moved),
+            None => sgd.plain(parameters, moved),
         }
     }
 }
@@ -329,7 +388,8 @@ struct Adam {
 
 impl Adam {
     fn new(rate: f64, betas: [f64; 2], epsilon: f64, update: Update, decay: f32, shrink: f32) -> Self {
-        let correction = |beta: f64| 1.0 - libm::pow(beta, (update.step + update.steps) as f64);
+        let correction =
+            |beta: f64| 1.0 - libm::pow(beta, (update.step + update.steps - update.since) as f64);
         let single = update.steps == 1;
         let pace = |beta: f64| if single { beta } else { libm::pow(beta, update.steps as f64) };
         let [beta1, beta2] = betas.map(pace);

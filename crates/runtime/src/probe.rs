@@ -1,5 +1,6 @@
 //! Measures a link between two processes: latency by echoes, bandwidth by bulk both ways at once, as a
-//! collective uses it.
+//! collective uses it. Two processes of one machine first measure the memory that they share, through which their
+//! collectives go, and then the socket, for all else.
 //!
 //! The side that dials asks; the other serves. After `ECHOES` echoes of a few bytes both send as fast
 //! as they can for `BULK`, and each takes the rate at which bytes arrive. The first part of that time is left
@@ -12,6 +13,8 @@ use std::time::{Duration, Instant};
 use bellwether_core::profile::Network;
 
 use crate::channel::Stream;
+
+mod memory;
 
 /// Small messages that go to and fro.
 const ECHOES: usize = 50;
@@ -31,12 +34,14 @@ const WORD: usize = 8;
 /// Bytes of one write.
 const BLOCK: usize = 256 << 10;
 
-/// Measures the link behind `stream`, whose other end is [`serve`]d.
+/// Measures the link behind `stream`, whose other end is [`serve`]d: the socket, and the memory that both share, if
+/// there is any.
 ///
 /// # Errors
 ///
 /// Returns the connection's error, or one if too little arrives to tell a rate.
-pub fn measure(mut stream: Stream) -> io::Result<Network> {
+pub fn measure(mut stream: Stream) -> io::Result<(Network, Option<Network>)> {
+    let shared_memory = stream.take_lane().map(|lane| memory::measure(lane, &stream)).transpose()?;
     prepare(&stream)?;
     let mut round_trips_s = Vec::with_capacity(ECHOES);
     for number in 0..ECHOES {
@@ -58,7 +63,8 @@ pub fn measure(mut stream: Stream) -> io::Result<Network> {
     if !(bandwidth_bytes_per_s.is_finite() && bandwidth_bytes_per_s > 0.0) {
         return Err(io::Error::other("too few bytes arrived to tell the bandwidth"));
     }
-    Ok(Network { bandwidth_bytes_per_s, latency_s: round_trips_s[ECHOES / 2] / 2.0 })
+    let network = Network { bandwidth_bytes_per_s, latency_s: round_trips_s[ECHOES / 2] / 2.0 };
+    Ok((network, shared_memory))
 }
 
 /// Answers one [`measure`].
@@ -67,6 +73,7 @@ pub fn measure(mut stream: Stream) -> io::Result<Network> {
 ///
 /// Returns the connection's error.
 pub fn serve(mut stream: Stream) -> io::Result<()> {
+    stream.take_lane().map(|lane| memory::serve(lane, &stream)).transpose()?;
     prepare(&stream)?;
     for _ in 0..ECHOES {
         let mut word = [0; WORD];
@@ -142,11 +149,40 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let server = std::thread::spawn(move || serve(Stream::unprotected(listener.accept().unwrap().0)));
-        let network = measure(Stream::unprotected(TcpStream::connect(address).unwrap())).unwrap();
+        let (network, shared_memory) =
+            measure(Stream::unprotected(TcpStream::connect(address).unwrap())).unwrap();
         server.join().unwrap().unwrap();
+        assert_eq!(shared_memory, None);
         // A wrong unit would be off by a million; a machine that does something else meanwhile is off by a hundred.
         assert!((1e5..1e12).contains(&network.bandwidth_bytes_per_s), "{network:?}");
         assert!((1e-7..1.0).contains(&network.latency_s), "{network:?}");
+    }
+
+    #[test]
+    fn memory_that_is_shared_is_measured_beside_the_socket() {
+        let (here, there) = Stream::pair_with_lane(256 << 10);
+        let server = std::thread::spawn(move || serve(there));
+        let (socket, shared_memory) = measure(here).unwrap();
+        server.join().unwrap().unwrap();
+        let shared_memory = shared_memory.unwrap();
+        for network in [socket, shared_memory] {
+            assert!((1e5..1e12).contains(&network.bandwidth_bytes_per_s), "{network:?}");
+            assert!((1e-9..1.0).contains(&network.latency_s), "{network:?}");
+        }
+        assert_ne!(socket, shared_memory);
+    }
+
+    #[test]
+    fn a_peer_that_dies_while_the_memory_is_measured_is_an_error() {
+        let (here, there) = Stream::pair_with_lane(4096);
+        let lane = there.take_lane().unwrap();
+        let begin = Instant::now();
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            drop((lane, there));
+        });
+        assert!(measure(here).is_err());
+        assert!(begin.elapsed() < PATIENCE / 2, "its socket says so");
     }
 
     #[test]

@@ -93,6 +93,12 @@ impl TrainingState {
         (start < self.parameters.len()).then(|| start..(start + CHUNK_ELEMENTS).min(self.parameters.len()))
     }
 
+    /// The chunk with this number, if it holds parameters, and which.
+    pub(crate) fn parameters_of(&self, chunk: u64) -> Option<(usize, Range<usize>)> {
+        let chunk = usize::try_from(chunk).ok().filter(|chunk| *chunk < self.chunks())?;
+        self.chunk_range(chunk).map(|range| (chunk, range))
+    }
+
     /// Number of `f32` in a chunk.
     pub fn chunk_len(&self, chunk: usize) -> usize {
         self.chunk_range(chunk).map_or(self.model_state.len(), |r| r.len() * (1 + self.slots.len()))

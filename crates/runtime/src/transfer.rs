@@ -7,12 +7,14 @@
 //! newcomer applies every later result to what it has, and nothing grows stale. Chunks to a checkpoint
 //! are all of one step: the sender's next update waits for them. `Begin` also carries the noise that was measured.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
-use std::sync::RwLock;
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use crate::channel::Stream;
 use crate::noise::Noise;
+use crate::sharding::SlotShards;
 use crate::state::TrainingState;
 
 const MAGIC: u32 = 0x4257_7374;
@@ -31,6 +33,8 @@ pub enum Kind {
     Fetch,
     /// A part of the state after `step` steps follows, as a stream of its own; the receiver knows which.
     Part,
+    /// Slots of virtual shards after `step` steps follow: each a chunk with the shard's number.
+    Shards,
 }
 
 /// Header of a message.
@@ -66,6 +70,7 @@ impl Header {
             Kind::End => 3,
             Kind::Fetch => 4,
             Kind::Part => 5,
+            Kind::Shards => 6,
         };
         let mut bytes = [0; HEADER_BYTES];
         bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
@@ -86,6 +91,7 @@ impl Header {
             (MAGIC, 3) => Kind::End,
             (MAGIC, 4) => Kind::Fetch,
             (MAGIC, 5) => Kind::Part,
+            (MAGIC, 6) => Kind::Shards,
             _ => return None,
         };
         Some(Header { kind, step: long(8), chunk: long(16), values: long(24) })
@@ -169,6 +175,53 @@ pub fn send_whole(stream: &mut Stream, state: &TrainingState) -> io::Result<()> 
     send_mark(stream, Kind::End, state.step)
 }
 
+/// Sends the slots of these virtual shards as they are; the caller keeps them from changing.
+///
+/// # Errors
+///
+/// Returns the connection's error.
+///
+/// # Panics
+///
+/// If one of them is not here.
+pub fn send_shards(stream: &mut Stream, step: u64, slots: &SlotShards, shards: &[u32]) -> io::Result<()> {
+    send_mark(stream, Kind::Shards, step)?;
+    for shard in shards {
+        let values = slots.get(*shard).expect("a shard that is here");
+        send_chunk(stream, step, *shard as usize, values)?;
+    }
+    send_mark(stream, Kind::End, step)
+}
+
+/// Receives the slots of virtual shards, whose mark has been read, into `slots`.
+///
+/// # Errors
+///
+/// Returns the connection's error, or one if a shard is none of the model's or has another length or step.
+pub fn receive_shards(stream: &mut Stream, step: u64, slots: &mut SlotShards) -> io::Result<()> {
+    let mut came = BTreeMap::new();
+    loop {
+        let header = receive_header(stream)?;
+        match header.kind {
+            Kind::Chunk if header.step == step => {
+                let shard = u32::try_from(header.chunk).ok().filter(|shard| *shard < slots.cut.count());
+                let shard = shard.ok_or_else(|| bad("a virtual shard that the model does not have"))?;
+                if header.values != slots.length(shard) as u64 {
+                    return Err(bad("a virtual shard of another length than the model's"));
+                }
+                let mut values = vec![0.0; slots.length(shard)];
+                stream.read_exact(bytemuck::cast_slice_mut(&mut values))?;
+                came.insert(shard, values);
+            }
+            Kind::End => {
+                slots.insert(&came);
+                return Ok(());
+            }
+            _ => return Err(bad("a message out of place in a stream of virtual shards")),
+        }
+    }
+}
+
 fn send_chunk(stream: &mut Stream, step: u64, chunk: usize, values: &[f32]) -> io::Result<()> {
     let header = Header { kind: Kind::Chunk, step, chunk: chunk as u64, values: values.len() as u64 };
     stream.write_all(&header.encode())?;
@@ -202,6 +255,52 @@ pub fn receive_chunk(
 ///
 /// Returns the connection's error, or one if chunks are missing or do not belong to one step.
 pub fn receive_whole(stream: &mut Stream, begin: Header, state: &mut TrainingState) -> io::Result<()> {
+    receive_chunks(stream, begin, state, |stream, header, state, values| {
+        let chunk = receive_chunk(stream, header, state, values)?;
+        state.write_chunk(chunk, values);
+        Ok(chunk)
+    })
+}
+
+/// As [`receive_whole`], of a state whose slots are shared: `state` has none, and `slots` takes those of the virtual
+/// shards that are here already.
+///
+/// # Errors
+///
+/// As [`receive_whole`].
+pub fn receive_share(
+    stream: &mut Stream,
+    begin: Header,
+    state: &mut TrainingState,
+    slots: &mut SlotShards,
+) -> io::Result<()> {
+    receive_chunks(stream, begin, state, |stream, header, state, values| {
+        let Some((chunk, range)) = state.parameters_of(header.chunk).filter(|_| slots.count() > 0) else {
+            let chunk = receive_chunk(stream, header, state, values)?;
+            state.write_chunk(chunk, values);
+            return Ok(chunk);
+        };
+        if header.values != ((1 + slots.count()) * range.len()) as u64 {
+            return Err(bad("a chunk of another length than the model's"));
+        }
+        values.resize((1 + slots.count()) * range.len(), 0.0);
+        stream.read_exact(bytemuck::cast_slice_mut(values))?;
+        let (parameters, rest) = values.split_at(range.len());
+        state.parameters[range.clone()].copy_from_slice(parameters);
+        for (slot, values) in rest.chunks_exact(range.len()).enumerate() {
+            slots.write(slot, range.start, values);
+        }
+        Ok(chunk)
+    })
+}
+
+/// Receives all chunks of one step, each by `take`, which says which it was.
+fn receive_chunks(
+    stream: &mut Stream,
+    begin: Header,
+    state: &mut TrainingState,
+    mut take: impl FnMut(&mut Stream, &Header, &mut TrainingState, &mut Vec<f32>) -> io::Result<usize>,
+) -> io::Result<()> {
     let mut missing = state.chunks();
     let mut seen = vec![false; missing];
     let mut values = Vec::new();
@@ -209,8 +308,7 @@ pub fn receive_whole(stream: &mut Stream, begin: Header, state: &mut TrainingSta
         let header = receive_header(stream)?;
         match header.kind {
             Kind::Chunk if header.step == begin.step => {
-                let chunk = receive_chunk(stream, &header, state, &mut values)?;
-                state.write_chunk(chunk, &values);
+                let chunk = take(stream, &header, state, &mut values)?;
                 missing -= usize::from(!std::mem::replace(&mut seen[chunk], true));
             }
             Kind::End if missing == 0 => {
@@ -223,12 +321,12 @@ pub fn receive_whole(stream: &mut Stream, begin: Header, state: &mut TrainingSta
     }
 }
 
-/// The lock of a state is poisoned only by a panic in an update, after which no state is worth having.
-pub(crate) fn read(state: &RwLock<TrainingState>) -> std::sync::RwLockReadGuard<'_, TrainingState> {
+/// The lock of a state, or of slots, is poisoned only by a panic in an update, after which no state is worth having.
+pub(crate) fn read<T>(state: &RwLock<T>) -> RwLockReadGuard<'_, T> {
     state.read().expect("no update has panicked")
 }
 
 /// As [`read`], for writing.
-pub(crate) fn write(state: &RwLock<TrainingState>) -> std::sync::RwLockWriteGuard<'_, TrainingState> {
+pub(crate) fn write<T>(state: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     state.write().expect("no update has panicked")
 }

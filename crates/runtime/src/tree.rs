@@ -5,11 +5,18 @@
 //! more than one leaf splits at the largest power of two below its number of leaves. A worker holds a contiguous range
 //! of leaves, adds up the subtrees that lie wholly inside it, and leaves the few remaining additions to the collective.
 //!
+//! A job may have the leading values of every node rounded to bfloat16 (the module [`bfloat`]): those of
+//! each leaf, and of each sum of two. So where values are rounded does not depend on which worker holds what either.
+//!
 //! One limit: where both operands are NaN, the payload of the result is the processor's choice.
 
 use std::ops::Range;
 
 use bellwether_memory::{Arena, Vector};
+
+use crate::bfloat;
+
+pub(crate) mod last;
 
 pub use bellwether_core::tree::{children, maximal_nodes, ranges, ranges_by_speed};
 
@@ -20,10 +27,7 @@ pub use bellwether_core::tree::{children, maximal_nodes, ranges, ranges_by_speed
 /// If the lengths differ.
 #[inline]
 pub fn add_assign(left: &mut [f32], right: &[f32]) {
-    assert_eq!(left.len(), right.len(), "partial sums of one vector have one length");
-    for (l, r) in left.iter_mut().zip(right) {
-        *l += *r;
-    }
+    bfloat::add_assign(left, right, 0);
 }
 
 /// Adds up the leaf vectors of one worker's range, in leaf order, along the canonical tree.
@@ -45,6 +49,8 @@ pub fn add_assign(left: &mut [f32], right: &[f32]) {
 #[derive(Debug)]
 pub struct Accumulator {
     length: usize,
+    /// Leading values that are rounded to bfloat16.
+    halves: usize,
     range: Range<u32>,
     /// For each leaf of the range: how many merges follow its arrival.
     merges: Vec<u32>,
@@ -67,6 +73,7 @@ impl Accumulator {
     pub fn new(virtual_nodes: u32, range: Range<u32>, length: usize) -> Accumulator {
         let mut accumulator = Accumulator {
             length,
+            halves: 0,
             range: 0..0,
             merges: Vec::new(),
             nodes: 0,
@@ -79,6 +86,21 @@ impl Accumulator {
         };
         accumulator.assign(virtual_nodes, range);
         accumulator
+    }
+
+    /// Rounds the first `halves` values to bfloat16 from now on: each leaf as it is pushed, and each sum of two.
+    ///
+    /// # Panics
+    ///
+    /// If a vector has fewer values.
+    pub fn round_leading(&mut self, halves: usize) {
+        assert!(halves <= self.length, "{halves} of {} values cannot be rounded", self.length);
+        self.halves = halves;
+    }
+
+    /// Leading values that are rounded.
+    pub fn rounded(&self) -> usize {
+        self.halves
     }
 
     /// Takes new buffers from this arena from now on, where others may read them.
@@ -178,12 +200,13 @@ impl Accumulator {
     ///
     /// If `leaf` was not called since the last `push`.
     pub fn push(&mut self) {
-        let leaf = self.filling.take().expect("a leaf is filled before it is pushed");
+        let mut leaf = self.filling.take().expect("a leaf is filled before it is pushed");
+        bfloat::round_all(&mut leaf[..self.halves]);
         self.stack.push(leaf);
         for _ in 0..self.merges[self.pushed] {
             let right = self.stack.pop().expect("a merge has a right operand");
             let left = self.stack.last_mut().expect("a merge has a left operand");
-            add_assign(left, &right);
+            bfloat::add_assign(left, &right, self.halves);
             self.free.push(right);
         }
         self.pushed += 1;
@@ -203,8 +226,10 @@ impl Accumulator {
     ///
     /// # Panics
     ///
-    /// If `leaf` was not called since the last `push`, or the next leaves do not make a maximal node.
+    /// If `leaf` was not called since the last `push`, the next leaves do not make a maximal node, or sums are rounded:
+    /// it is not known whether those below this one were.
     pub fn push_node(&mut self, leaves: u32) {
+        assert_eq!(self.halves, 0, "sums that are rounded are made here");
         let end = self.pushed + leaves as usize;
         let merges: u32 = self.merges[self.pushed..end].iter().sum();
         assert_eq!(merges + 1, leaves, "the leaves of a maximal node merge into one sum");
@@ -259,22 +284,27 @@ fn count_merges(node: &Range<u32>, first: u32, merges: &mut [u32]) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The definition, written down a second time: a recursion over whole leaf vectors.
-    pub(crate) fn sum_by_definition(leaves: &[Vec<f32>]) -> Vec<f32> {
+    /// The definition, written down a second time: a recursion over whole leaf vectors, the first `halves` values of
+    /// each node rounded.
+    pub(crate) fn sum_by_definition(leaves: &[Vec<f32>], halves: usize) -> Vec<f32> {
+        let rounded = |(index, value): (usize, f32)| match index < halves {
+            true => bfloat::tests::by_definition(value),
+            false => value,
+        };
         if leaves.len() == 1 {
-            return leaves[0].clone();
+            return leaves[0].iter().copied().enumerate().map(rounded).collect();
         }
         let mut split = 1;
         while split * 2 < leaves.len() {
             split *= 2;
         }
         let (left, right) = leaves.split_at(split);
-        let (left, right) = (sum_by_definition(left), sum_by_definition(right));
-        left.iter().zip(&right).map(|(l, r)| l + r).collect()
+        let (left, right) = (sum_by_definition(left, halves), sum_by_definition(right, halves));
+        left.iter().zip(&right).map(|(l, r)| l + r).enumerate().map(rounded).collect()
     }
 
     fn noise(seed: u64) -> impl Iterator<Item = f32> {
@@ -294,8 +324,9 @@ mod tests {
     }
 
     /// Partials of one worker, and the most buffers that existed.
-    fn accumulate(leaves: &[Vec<f32>], range: Range<u32>) -> (Vec<Vec<f32>>, usize) {
+    fn accumulate(leaves: &[Vec<f32>], range: Range<u32>, halves: usize) -> (Vec<Vec<f32>>, usize) {
         let mut accumulator = Accumulator::new(leaves.len() as u32, range.clone(), leaves[0].len());
+        accumulator.round_leading(halves);
         for _ in 0..2 {
             accumulator.reset();
             for leaf in range.clone() {
@@ -308,13 +339,17 @@ mod tests {
     }
 
     /// Sums the partials of all maximal nodes along the tree.
-    fn combine(node: Range<u32>, nodes: &mut std::vec::IntoIter<(Range<u32>, Vec<f32>)>) -> Vec<f32> {
+    fn combine(
+        node: Range<u32>,
+        nodes: &mut std::vec::IntoIter<(Range<u32>, Vec<f32>)>,
+        halves: usize,
+    ) -> Vec<f32> {
         if nodes.as_slice()[0].0 == node {
             return nodes.next().unwrap().1;
         }
         let (left, right) = children(&node).unwrap();
-        let mut sum = combine(left, nodes);
-        add_assign(&mut sum, &combine(right, nodes));
+        let mut sum = combine(left, nodes, halves);
+        bfloat::add_assign(&mut sum, &combine(right, nodes, halves), halves);
         sum
     }
 
@@ -323,12 +358,14 @@ mod tests {
         for v in 1..=33u32 {
             let leaves: Vec<Vec<f32>> =
                 (0..v).map(|leaf| noise(u64::from(leaf) + 7).take(19).collect()).collect();
-            let expected = sum_by_definition(&leaves);
+            // None are rounded, some, all.
+            let halves = [0, 11, 19][v as usize % 3];
+            let expected = sum_by_definition(&leaves, halves);
             for w in 1..=v {
                 let mut parts = Vec::new();
                 for range in ranges(v, w) {
                     let nodes = maximal_nodes(v, range.clone());
-                    let (partials, buffers) = accumulate(&leaves, range);
+                    let (partials, buffers) = accumulate(&leaves, range, halves);
                     assert_eq!(nodes.len(), partials.len());
                     let log = u32::BITS - (v - 1).leading_zeros();
                     let bound =
@@ -336,7 +373,7 @@ mod tests {
                     assert!(buffers as u32 <= bound, "V={v} W={w}: {buffers} buffers, bound {bound}");
                     parts.extend(nodes.into_iter().zip(partials));
                 }
-                let sum = combine(0..v, &mut parts.into_iter());
+                let sum = combine(0..v, &mut parts.into_iter(), halves);
                 assert_eq!(bits(&sum), bits(&expected), "V={v} W={w}");
             }
         }
@@ -363,8 +400,51 @@ mod tests {
                     accumulator.leaf().copy_from_slice(sum);
                     accumulator.push_node(node.end - node.start);
                 }
-                let (expected, _) = accumulate(&leaves, range);
+                let (expected, _) = accumulate(&leaves, range, 0);
                 assert_eq!(accumulator.partials(), expected.iter().map(Vec::as_slice).collect::<Vec<_>>());
+            }
+        }
+    }
+
+    #[test]
+    fn a_last_leaf_that_comes_in_parts_gives_the_same_bits() {
+        const LENGTH: usize = 37;
+        for v in 1..=17u32 {
+            let leaves: Vec<Vec<f32>> =
+                (0..v).map(|leaf| noise(u64::from(leaf) + 11).take(LENGTH).collect()).collect();
+            for range in (1..=v).flat_map(|w| ranges(v, w)) {
+                // None are rounded, some of a part, all.
+                let halves = [0, 21, LENGTH][v as usize % 3];
+                let (expected, _) = accumulate(&leaves, range.clone(), halves);
+                let mut accumulator = Accumulator::new(v, range.clone(), LENGTH);
+                accumulator.round_leading(halves);
+                for round in 0..2 {
+                    accumulator.reset();
+                    for leaf in range.start..range.end - 1 {
+                        accumulator.leaf().copy_from_slice(&leaves[leaf as usize]);
+                        accumulator.push();
+                    }
+                    let leaf = &leaves[range.end as usize - 1];
+                    let mut last = accumulator.open_last(1, &[16..30, 0..16, 30..37]);
+                    assert_eq!(last.offsets, None);
+                    // Cut elsewhere than the parts are.
+                    for (start, end) in [(20, LENGTH), (0, 9), (9, 20)] {
+                        last.parts.iter_mut().for_each(|part| assert!(part.take(start, &leaf[start..end])));
+                    }
+                    assert!(last.parts.iter().all(|part| part.is_whole()));
+                    assert!(!last.parts[1].take(0, &leaf[..1]), "what has come is not awaited");
+                    let parts: Vec<_> = last.parts.into_iter().map(|part| part.close()).collect();
+                    for (number, sum) in expected.iter().enumerate() {
+                        assert_eq!(bits(parts[0][number]), bits(&sum[16..30]), "round {round} of {range:?}");
+                        assert_eq!(bits(parts[1][number]), bits(&sum[..16]));
+                    }
+                    accumulator.close_last(1);
+                    assert_eq!(
+                        accumulator.partials(),
+                        expected.iter().map(Vec::as_slice).collect::<Vec<_>>()
+                    );
+                }
+                assert!(accumulator.buffers() <= accumulator.buffers_needed());
             }
         }
     }

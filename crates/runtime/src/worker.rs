@@ -5,7 +5,6 @@
 //! state to newcomers and checkpoints. Only the main thread changes the protocol's state.
 
 use std::net::SocketAddr;
-use std::ops::Range;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -20,8 +19,8 @@ use crate::membership::{Activity, FromWorker, StepRecord, SwitchRecord, ToWorker
 use crate::notice::Listening;
 use crate::optimizer::Optimizer;
 use crate::progress::Progress;
+use crate::rounds::Rounds;
 use crate::run_dir::CoordinatorAddress;
-use crate::transfer::read;
 use crate::workload::{Workload, WorkloadError};
 use asynchronous::{Asynchronous, Units};
 use engine::{Engine, Fault, Round};
@@ -110,7 +109,8 @@ pub fn run<E: Into<WorkloadError>>(
     // The coordinator logs dialers without the token; a worker only shuts the door.
     let listener = Listener::bind(options.listen, &options.token, Arc::new(|_| {}))
         .map_err(system("listen for peers"))?;
-    let (waker, wake) = wake_pair().map_err(system("make a waker"))?;
+    let pair = || wake_pair().map_err(system("make a waker"));
+    let ((waker, wake), fed) = (pair()?, pair()?);
     let progress = Arc::new(Progress::default());
     progress.computes_here();
     let connection = connect(&options, &listener, waker, &progress)?;
@@ -136,10 +136,9 @@ pub fn run<E: Into<WorkloadError>>(
     let slices = Slices::open(&welcome)
         .map_err(|error| fail(WorkloadError::new(format!("{error}; {}", error.hint()))))?;
     let stages = Stages::new(&progress, &connection.mailbox);
-    let engine = warm(&job, &stages, build, |workload| {
-        Engine::new(workload, &job, &options.token, welcome.worker, wake)
-    });
-    let engine = match (engine, stages.farewell()) {
+    let new = |workload| Engine::new(workload, &job, &options.token, welcome.worker, (wake, fed));
+    let engine = warm(&job, &stages, build, new);
+    let mut engine = match (engine, stages.farewell()) {
         (Ok(engine), _) => engine,
         // Whatever kept it from being ready, it is not waited for.
         (Err(_), Some((false, _))) => return Ok(()),
@@ -147,10 +146,11 @@ pub fn run<E: Into<WorkloadError>>(
         (Err(error), None) => return Err(fail(error)),
     };
     connection.say(stages.took());
+    engine.alternates = welcome.measure_link;
     let description = WorkloadDescription::of(engine.workload.as_ref());
     connection.introduce(|identity| identity.workload = Some(description.clone()));
     connection.say(FromWorker::Warmed(description));
-    let rules = Rules { slices: slices.is_some(), ..rules(&job, engine.order.samples) };
+    let rules = rules(&job, engine.order.samples, slices.is_some());
     let worker = Worker {
         unit_rule: Optimizer::of_units(&job, rules.total_steps),
         member: Member::new(welcome.worker, rules),
@@ -161,7 +161,7 @@ pub fn run<E: Into<WorkloadError>>(
         prepared: Vec::new(),
         incoming: None,
         slices,
-        upload: None,
+        uploads: Vec::new(),
         reporter: Reporter::new(),
         switch: None,
         boundary: Instant::now(),
@@ -198,13 +198,15 @@ fn connect(
 }
 
 /// What of the job decides what happens at a boundary.
-fn rules(job: &Job, samples: u64) -> Rules {
+fn rules(job: &Job, samples: u64, slices: bool) -> Rules {
     Rules {
         total_steps: job.total_steps(samples),
         evaluate_every: job.evaluation.every_steps,
         checkpoint_every: job.checkpoint.every_steps,
-        slices: false,
+        slices: slices || job.sharding.is_some(),
+        sharded: job.sharding.is_some(),
         verdict_every: job.verdict_every(),
+        rounds: Rounds::of(job, job.total_steps(samples)),
         batches: job.mode.goodput().filter(|goodput| !goodput.schedule.is_empty()).cloned(),
     }
 }
@@ -241,8 +243,8 @@ struct Worker {
     incoming: Option<Arc<Incoming>>,
     /// Where slices of checkpoints are written, unless the coordinator writes them whole.
     slices: Option<Slices>,
-    /// A checkpoint on its way to the coordinator.
-    upload: Option<JoinHandle<()>>,
+    /// Parts of a checkpoint on their way to the coordinator.
+    uploads: Vec<JoinHandle<()>>,
     reporter: Reporter,
     /// A switch that happened at this boundary, and whether this worker computed before it.
     switch: Option<(u64, bool)>,
@@ -386,21 +388,6 @@ impl Worker {
         self.connection.introduce(|identity| identity.held = held);
     }
 
-    fn catch_up(&mut self, source: u64, behind: &[u64], steps: Range<u64>) {
-        let connected = self.connect_behind(source, behind);
-        match connected.and_then(|()| self.engine.catch_up(steps.clone(), source, behind)) {
-            Ok(applied) => {
-                if let Some(applied) = applied {
-                    self.reporter.step(record(&steps, &applied));
-                }
-                self.member.caught_up_with_result();
-                self.note_held();
-                self.reporter.urgent();
-            }
-            Err(fault) => self.fault(fault),
-        }
-    }
-
     fn train(&mut self, task: &Task) {
         if let Some((epoch, survivor)) = self.switch.take() {
             let stall_s = if survivor { self.boundary.elapsed().as_secs_f64() } else { 0.0 };
@@ -420,18 +407,8 @@ impl Worker {
                 let duration_s = duration.as_secs_f64();
                 self.boundary = Instant::now();
                 self.engine.expect_step(duration);
-                let Round { applied, compute_s, data_wait_s, exchange_s, update_s, nodes_s, traffic, .. } =
-                    round;
-                let record = StepRecord {
-                    duration_s,
-                    compute_s,
-                    data_wait_s,
-                    exchange_s,
-                    update_s,
-                    nodes_s,
-                    traffic,
-                    ..record(&steps, &applied)
-                };
+                let Round { applied, times, .. } = round;
+                let record = StepRecord { duration_s, ..record(&steps, &applied, times) };
                 if self.member.is_active() {
                     self.reporter.step(record);
                 }
@@ -472,6 +449,10 @@ impl Worker {
             }
             Fault::NotFinite(what) => self.member.not_finite(what),
             Fault::Mismatch(found) => return self.mismatched(&found),
+            Fault::Lacking { shard } => {
+                self.connection.say(FromWorker::Lacking { epoch, shard });
+                self.member.failed(epoch, None, format!("virtual shard {shard} is lost"))
+            }
             Fault::Workload(error, at) => {
                 let reason = error.to_string();
                 self.connection.say(failure(error, at.unwrap_or((self.member.step(), 0))));
@@ -487,9 +468,13 @@ impl Worker {
         }
         self.finish_upload();
         self.flush();
-        let digest = read(&self.engine.state).digest();
-        let effects = self.member.finished(digest);
-        self.carry_out(effects);
+        match self.engine.digest(self.member.step()) {
+            Ok(digest) => {
+                let effects = self.member.finished(digest);
+                self.carry_out(effects);
+            }
+            Err(fault) => self.fault(fault),
+        }
     }
 
     fn flush(&mut self) {

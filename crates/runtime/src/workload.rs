@@ -165,12 +165,44 @@ pub trait TensorExchange {
     /// Returns an error if they will not come: the gradient is then of no use, and the error is handed on.
     fn pull(&mut self, tensor: usize, out: &mut [f32]) -> Result<(), WorkloadError>;
 
-    /// Hands the finished gradient of this tensor over.
+    /// Hands the finished gradient of this tensor over; the last tensor of the layout first, where that is possible.
     ///
     /// # Errors
     ///
     /// Same errors as [`pull`](TensorExchange::pull).
     fn push(&mut self, tensor: usize, gradient: &[f32]) -> Result<(), WorkloadError>;
+}
+
+/// The parameters of a gradient that is given tensor by tensor.
+#[derive(Debug)]
+pub enum Parameters<'a> {
+    /// They are here, in layout order.
+    Here(&'a [f32]),
+    /// Each has its place here once it was [pulled](TensorExchange::pull); what is there before does not count.
+    Coming(&'a mut [f32]),
+}
+
+impl<'a> Parameters<'a> {
+    /// All parameters, once they are here. `ranges` are those of [`tensor_ranges`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`pull`](TensorExchange::pull).
+    pub fn all(
+        self,
+        parts: &mut dyn TensorExchange,
+        ranges: &[Range<usize>],
+    ) -> Result<&'a [f32], WorkloadError> {
+        match self {
+            Parameters::Here(parameters) => Ok(parameters),
+            Parameters::Coming(parameters) => {
+                for (tensor, range) in ranges.iter().enumerate() {
+                    parts.pull(tensor, &mut parameters[range.clone()])?;
+                }
+                Ok(parameters)
+            }
+        }
+    }
 }
 
 /// Where the tensors lie in the flat parameter vector.
@@ -270,6 +302,8 @@ pub trait Workload {
     /// [`gradient`](Workload::gradient), bit by bit, in `f32`: subnormal numbers stay what they are.
     ///
     /// - `sum_out`: where the only sum that is left goes: that of the gradients, and that of the states.
+    /// - `parts`: if there is one, each tensor of the sum of the gradients is pushed as soon as it is complete. What a
+    ///   workload does not know before all is computed it may leave to the caller.
     /// - `computed`: is told of each leaf, in order, as soon as it is computed. It says whether to go on; if not, what
     ///   is in `sum_out` does not count, and the call returns soon.
     ///
@@ -281,9 +315,10 @@ pub trait Workload {
         weights: Weights<'_>,
         leaves: &[Leaf],
         sum_out: (&mut [f32], &mut [f32]),
+        parts: Option<&mut dyn TensorExchange>,
         computed: &mut dyn FnMut(LeafResult) -> bool,
     ) -> Result<(), WorkloadError> {
-        let _ = (weights, leaves, sum_out, computed);
+        let _ = (weights, leaves, sum_out, parts, computed);
         Err(WorkloadError::new("the workload keeps no sums"))
     }
 
@@ -293,9 +328,9 @@ pub trait Workload {
         0.0
     }
 
-    /// As [`gradient`](Workload::gradient), with parameters that come and gradients that leave while it computes: every
-    /// tensor is taken once, into its place in `parameters`, and given once. What is in `parameters` before does not
-    /// count.
+    /// As [`gradient`](Workload::gradient), with gradients that leave while it computes, and parameters that may come
+    /// only then: every tensor that is not here is pulled once, and the gradient of every tensor is pushed once.
+    /// `gradient_out` is written as a whole, too.
     ///
     /// Unless a workload knows better it waits for all tensors, computes, and gives all of them.
     ///
@@ -306,7 +341,7 @@ pub trait Workload {
     fn gradient_by_parts(
         &mut self,
         parts: &mut dyn TensorExchange,
-        parameters: &mut [f32],
+        parameters: Parameters<'_>,
         state: &[f32],
         version: u64,
         batch: MicroBatch<'_>,
@@ -315,9 +350,7 @@ pub trait Workload {
         state_out: &mut [f32],
     ) -> Result<Loss, WorkloadError> {
         let ranges = tensor_ranges(self.layout());
-        for (tensor, range) in ranges.iter().enumerate() {
-            parts.pull(tensor, &mut parameters[range.clone()])?;
-        }
+        let parameters = parameters.all(parts, &ranges)?;
         let weights = Weights { parameters, state, version };
         let loss = self.gradient(weights, batch, seed, gradient_out, state_out)?;
         // The backward pass ends with the first tensor.

@@ -1,14 +1,14 @@
 //! What jobs of equal speed have in common.
 
 use bellwether_core::InputError;
-use bellwether_core::job::{Job, Model, Optimizer, Reduce, StragglerPolicy, Sync};
+use bellwether_core::job::{Exchange, Job, Model, Optimizer, Reduce, StragglerPolicy, Sync};
 
 /// Bytes of a script that count: no program is longer.
 const SOURCE_MAX: u64 = 16 << 20;
 
-/// What a worker of the job computes in a step: a digest of its model, data, batch and kind of update rule, and of the
-/// script where that is the model. A profile of such a job says how fast another one is, whatever its rates, its seed
-/// and who waits for whom.
+/// What a worker of the job computes in a step: a digest of its model, data, batch and kind of update rule, of the
+/// script where that is the model, and of the numbers in which gradients travel where those are not `f32`. A profile of
+/// such a job says how fast another one is, whatever its rates, its seed and who waits for whom.
 pub fn computation(job: &Job) -> String {
     let mut model = serde_json::json!(job.model);
     if let (Model::Python { script, source: known, .. }, Some(fields)) = (&job.model, model.as_object_mut())
@@ -33,7 +33,12 @@ pub fn computation(job: &Job) -> String {
     };
     let mut data = serde_json::json!(job.data);
     strip_folders(&mut data);
-    digest(&serde_json::json!({ "model": model, "data": data, "batch": job.batch, "optimizer": rule }))
+    let mut parts =
+        serde_json::json!({ "model": model, "data": data, "batch": job.batch, "optimizer": rule });
+    if job.exchange != Exchange::default() {
+        parts["exchange"] = serde_json::json!(job.exchange);
+    }
+    digest(&parts)
 }
 
 /// Leaves of each path in `value` its last part: where data lies makes no step slower.

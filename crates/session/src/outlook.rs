@@ -53,9 +53,15 @@ pub struct Outlook {
 impl Outlook {
     pub(crate) fn new(job: &Job, outset: &Outset, description: &WorkloadDescription) -> Outlook {
         let steps = job.total_steps(description.training_samples);
-        let slots = Optimizer::new(job, steps).slots().len() as u64;
+        let optimizer = Optimizer::new(job, steps);
+        let slots = optimizer.slots().len() as u64;
+        // Parameters, slots and gradient of the virtual node that takes local steps.
+        let outer = job.sync.has_outer_steps();
+        let local = if outer { 2 + optimizer.local_slots() as u64 } else { 0 };
         let parameters = description.layout.parameter_count() as u64;
         let state = description.layout.state_count() as u64;
+        let workers = u64::from(outset.workers.min.max(1));
+        let held = job.sharding.map_or(workers, |sharding| u64::from(sharding.copies).min(workers));
         Outlook {
             job: job.name.clone(),
             run: String::new(),
@@ -68,7 +74,11 @@ impl Outlook {
             training_samples: description.training_samples,
             held_out_samples: description.held_out_samples,
             parameters,
-            worker_bytes: 4 * (parameters * (2 + slots) + state),
+            worker_bytes: 4
+                * (2 * parameters
+                    + (parameters * slots * held).div_ceil(workers)
+                    + state
+                    + local * parameters),
             checkpoint_bytes: 4 * (parameters * (1 + slots) + state),
             expected_s: None,
         }

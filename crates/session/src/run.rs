@@ -142,7 +142,8 @@ impl Session {
         let most = summary.workers.iter().copied().max().unwrap_or(0);
         summary.processor_wait = pressure.and_then(|pressure| pressure.share(most));
         observe(Progress::Ends);
-        let bytes = 4 * (description.layout.parameter_count() + description.layout.state_count()) as u64;
+        let (parameters, state) = (description.layout.parameter_count(), description.layout.state_count());
+        let bytes = self.job.exchange.precision.bytes() * parameters as u64 + 4 * state as u64;
         let by_hand = matches!(self.spawn, Spawn::ByHand);
         let learnt = compare::learn(&run, &self.job, bytes, outset.first_step, by_hand);
         summary.predictions =

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use bellwether_core::ParseError;
 use bellwether_core::units::Seconds;
 use bellwether_runtime::workload::{
-    Evaluation, Examined, Inputs, Layout, Loss, MicroBatch, TensorExchange, Weights, Workload, WorkloadError,
+    Evaluation, Examined, Inputs, Layout, Loss, MicroBatch, Parameters, TensorExchange, Weights, Workload,
+    WorkloadError,
 };
 
 /// The longest pause after one micro-batch: a mistyped speed must not look like a hang for ever.
@@ -209,7 +210,7 @@ impl Workload for Paced {
     fn gradient_by_parts(
         &mut self,
         parts: &mut dyn TensorExchange,
-        parameters: &mut [f32],
+        parameters: Parameters<'_>,
         state: &[f32],
         version: u64,
         batch: MicroBatch<'_>,
@@ -288,7 +289,8 @@ mod tests {
         let mut slow = paced(device, Pace { speed: 0.25, after: None, hang: None });
         let (mut counted, mut out) = (Counted(vec![], Instant::now()), vec![0.0; 100]);
         let (batch, mut parameters) = (MicroBatch { samples: &[1] }, vec![0.0; 100]);
-        slow.gradient_by_parts(&mut counted, &mut parameters, &[], 0, batch, 0, &mut out, &mut []).unwrap();
+        let parameters = Parameters::Coming(&mut parameters);
+        slow.gradient_by_parts(&mut counted, parameters, &[], 0, batch, 0, &mut out, &mut []).unwrap();
         let took = counted.1.elapsed().as_secs_f64();
         // The upper bounds are loose: the machine may be busy.
         assert!((0.12..0.6).contains(&took), "{took}");

@@ -21,8 +21,8 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use bellwether_runtime::workload::{
-    Evaluation, Layout, Loss, MicroBatch, Tensor, TensorExchange, Weights, Workload, WorkloadError,
-    tensor_ranges,
+    Evaluation, Layout, Loss, MicroBatch, Parameters, Tensor, TensorExchange, Weights, Workload,
+    WorkloadError, tensor_ranges,
 };
 
 use crate::random::Stream;
@@ -192,7 +192,7 @@ impl Workload for Synthetic {
     fn gradient_by_parts(
         &mut self,
         parts: &mut dyn TensorExchange,
-        parameters: &mut [f32],
+        mut parameters: Parameters<'_>,
         _state: &[f32],
         _version: u64,
         batch: MicroBatch<'_>,
@@ -205,9 +205,15 @@ impl Workload for Synthetic {
         let ranges = tensor_ranges(&self.layout);
         let part = 1.0 / ranges.len() as f64;
         for (layer, range) in ranges.iter().enumerate() {
-            device.outside(|| parts.pull(layer, &mut parameters[range.clone()]))?;
+            if let Parameters::Coming(parameters) = &mut parameters {
+                device.outside(|| parts.pull(layer, &mut parameters[range.clone()]))?;
+            }
             device.compute_until(FORWARD * part * (layer + 1) as f64);
         }
+        let parameters = match parameters {
+            Parameters::Here(parameters) => parameters,
+            Parameters::Coming(parameters) => parameters,
+        };
         let loss = Self::loss(parameters, batch.samples.len(), &sums, squares);
         for (layer, range) in ranges.iter().enumerate().rev() {
             Self::fill(parameters, range.clone(), batch.samples.len(), &sums, gradient_out);
@@ -353,7 +359,16 @@ mod tests {
             };
             let (mut taken, mut gradient) = (vec![f32::NAN; 100], vec![f32::NAN; 100]);
             let by_parts = device
-                .gradient_by_parts(&mut recorded, &mut taken, &[], 0, batch, 7, &mut gradient, &mut [])
+                .gradient_by_parts(
+                    &mut recorded,
+                    Parameters::Coming(&mut taken),
+                    &[],
+                    0,
+                    batch,
+                    7,
+                    &mut gradient,
+                    &mut [],
+                )
                 .unwrap();
             assert_eq!((taken, gradient, by_parts), (parameters.clone(), whole.clone(), loss));
             let order: String =

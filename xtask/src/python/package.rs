@@ -7,9 +7,22 @@ use anyhow::{Context, Result};
 
 use crate::tree;
 
+/// What was compiled before.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Before {
+    #[default]
+    Nothing,
+    /// The tests of the whole workspace, for which crates have more features than for two packages: what is compiled
+    /// with these has to be compiled with the tests beside it, or all is compiled again.
+    Workspace,
+}
+
 /// Compiles the native module and the command; `false` where that fails.
-pub(crate) fn build(root: &Path) -> Result<bool> {
-    let packages = ["--package", "bellwether-cli", "--package", "bellwether-python"];
+pub(crate) fn build(root: &Path, before: Before) -> Result<bool> {
+    let packages: &[&str] = match before {
+        Before::Nothing => &["--package", "bellwether-cli", "--package", "bellwether-python"],
+        Before::Workspace => &["--workspace", "--lib", "--bins", "--tests"],
+    };
     let status = tree::cargo()
         .args(["build", "--release", "--quiet"])
         .args(packages)

@@ -16,6 +16,9 @@ use crate::tree::{self, Texts};
 /// Where the table stands.
 const INPUT: &str = "crates/core/src/job/support/table.rs";
 
+/// Where constants stand that it names.
+const REASONS: &str = "crates/core/src/job/support/reasons.rs";
+
 /// The page that is made of it.
 const OUTPUT: &str = "docs/modes.md";
 
@@ -27,7 +30,7 @@ const INTRODUCTION: &str = "\
 
 A mode is how gradients become updates. `exact` is the default of the [job file](job-file.md), `goodput` is the table
 `[mode.goodput]`, `servers` is `reduce = \"servers\"`. A phase of `\"asp\"` or `\"ssp:K\"` is `asynchronous`, one of
-`\"gossip\"` is `gossip`. A job with several phases can do what all of its modes can do.
+`\"gossip\"` is `gossip`, one of `\"local:H\"` is `local`. A job with several phases can do what all of its modes can do.
 
 - *yes*: a test shows it.
 - *no*: the job is refused, with the reason below.
@@ -59,8 +62,10 @@ struct Cell {
 /// Writes the page.
 pub(crate) fn run() -> Result<bool> {
     let root = tree::root()?;
-    let text = std::fs::read_to_string(root.join(INPUT)).with_context(|| format!("cannot read {INPUT}"))?;
-    let table = read(&text).with_context(|| format!("cannot find the table in {INPUT}"))?;
+    let read_file =
+        |path| std::fs::read_to_string(root.join(path)).with_context(|| format!("cannot read {path}"));
+    let table = read(&(read_file(INPUT)? + &read_file(REASONS)?))
+        .with_context(|| format!("cannot find the table in {INPUT}"))?;
     std::fs::write(root.join(OUTPUT), page(&table)).with_context(|| format!("cannot write {OUTPUT}"))?;
     println!("{INPUT} -> {OUTPUT}");
     Ok(true)
@@ -80,7 +85,8 @@ fn methods(text: &str) -> impl Iterator<Item = String> {
 /// What is wrong with the table, or with its page.
 pub(crate) fn check(texts: &Texts, codes: &BTreeMap<String, Code>) -> Vec<Problem> {
     let Some(text) = texts.get(INPUT) else { return Vec::new() };
-    let Some(table) = read(text) else {
+    let reasons = texts.get(REASONS).map_or("", String::as_str);
+    let Some(table) = read(&format!("{text}{reasons}")) else {
         return vec![Problem::of_file(INPUT, "the table of modes cannot be found; it is `const TABLE`")];
     };
     let in_crates = codes.iter().filter(|(path, _)| path.starts_with("crates/"));

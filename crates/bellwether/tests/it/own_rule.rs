@@ -10,7 +10,8 @@ use bellwether::session::{
     Director, DirectorCommand, RunEvent, RunOutcome, RunStatus, Session, Spawn, StateDir, Summary,
 };
 use bellwether::workload::{
-    Evaluation, Layout, Leaf, LeafResult, Loss, MicroBatch, Tensor, Weights, Workload, WorkloadError,
+    Evaluation, Layout, Leaf, LeafResult, Loss, MicroBatch, Tensor, TensorExchange, Weights, Workload,
+    WorkloadError,
 };
 
 /// More than one chunk, so that the rule is applied in pieces.
@@ -134,6 +135,7 @@ impl Workload for Springs {
         weights: Weights<'_>,
         leaves: &[Leaf],
         (sum_out, _): (&mut [f32], &mut [f32]),
+        _: Option<&mut dyn TensorExchange>,
         computed: &mut dyn FnMut(LeafResult) -> bool,
     ) -> Result<(), WorkloadError> {
         let mut sums: Vec<Vec<f32>> = Vec::new();

@@ -1,10 +1,12 @@
 //! The decoders, each with right messages and its share of the inputs.
 
+use std::cell::RefCell;
 use std::fs;
 use std::path::PathBuf;
 
 use bellwether_runtime::channel::{Cipher, Token, fuzz};
 use bellwether_runtime::checkpoint::Store;
+use bellwether_runtime::collective::fuzz::{Hearing, Speaker};
 use bellwether_runtime::control::convert::{read_from_worker, read_to_worker, read_workload};
 use bellwether_runtime::control::generated as wire;
 use bellwether_runtime::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameKind, Stamp};
@@ -13,7 +15,7 @@ use bellwether_runtime::parameters::wire as parameters;
 use bellwether_runtime::slices::{Manifest, Slice, Subject};
 use bellwether_runtime::state::TrainingState;
 use bellwether_runtime::workload::{Layout, Tensor};
-use bellwether_runtime::{journal, metrics, transfer};
+use bellwether_runtime::{journal, metrics, sharding, transfer};
 use prost::Message as _;
 
 mod data;
@@ -44,8 +46,16 @@ fn decoder(
 }
 
 pub(crate) fn decoders() -> Vec<Decoder> {
-    let parts =
-        [greetings(), data_plane(), control_plane(), files(), texts::all(), slurm::all(), data::all()];
+    let parts = [
+        greetings(),
+        data_plane(),
+        exchanges(),
+        control_plane(),
+        files(),
+        texts::all(),
+        slurm::all(),
+        data::all(),
+    ];
     parts.into_iter().flatten().collect()
 }
 
@@ -114,6 +124,22 @@ fn data_plane() -> Vec<Decoder> {
         decoder("headers of state streams", 12.0, states, |bytes| {
             bytes.first_chunk().is_some_and(|bytes| transfer::Header::decode(bytes).is_some())
         }),
+        decoder("sets of virtual shards", 2.0, vec![sharding::encode_set(&[0, 3, 9], 11)], |mut bytes| {
+            sharding::decode_set(&mut bytes, 11).is_some()
+        }),
+    ]
+}
+
+/// Whole exchanges, as a member hears them from a peer.
+fn exchanges() -> Vec<Decoder> {
+    let from = |name, speaker| {
+        let hearing = Hearing::new(speaker).expect("memory that can be shared");
+        let (right, hearing) = (hearing.right(), RefCell::new(hearing));
+        decoder(name, 4.0, right, move |bytes| hearing.borrow_mut().takes(bytes))
+    };
+    vec![
+        from("exchanges with a peer that lends", Speaker::OfGroup),
+        from("exchanges with another group", Speaker::OfColumn),
     ]
 }
 

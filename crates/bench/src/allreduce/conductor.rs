@@ -258,11 +258,14 @@ impl Group {
                 peer.extend(gloo.measure(bytes, repetitions).unwrap_or_default());
             }
         }
-        let [shared, tcp, encrypted] = ways;
+        let mut latency_s = [Spread::default(); WAYS.len()];
+        for (spread, samples) in latency_s.iter_mut().zip(&ways) {
+            *spread = Spread::of(samples)?;
+        }
         Ok(Row {
             bytes,
             repetitions,
-            latency_s: [Spread::of(&shared)?, Spread::of(&tcp)?, Spread::of(&encrypted)?],
+            latency_s,
             copy_and_add_s: Spread::of(&limit)?,
             gloo_latency_s: Spread::of(&peer).ok(),
             limits: Limits::default(),

@@ -1,21 +1,18 @@
-//! Results of a measurement, a line each in a file that grows.
+//! Results of a measurement, by what they are of.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::failure::Failure;
+use crate::lines::Lines;
 
 /// One result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "result")]
 pub(super) enum Line {
-    /// What was asked for: the first line.
-    Settings { settings: Value },
     /// An architecture that was trained from scratch.
     Truth { seed: u64, architecture: String, accuracy: f64, seconds: f64 },
     /// What the supernets of one seed say of the whole sample.
@@ -35,8 +32,7 @@ pub(super) struct Scored {
 /// The file, and what it holds.
 #[derive(Debug)]
 pub(super) struct Record {
-    path: PathBuf,
-    file: File,
+    lines: Lines,
     truth: BTreeMap<(u64, String), (f64, f64)>,
     scores: BTreeMap<(String, u64), Scored>,
 }
@@ -44,40 +40,21 @@ pub(super) struct Record {
 impl Record {
     /// Opens the file, or begins it.
     pub(super) fn open(path: &Path, settings: &Value) -> Result<Record, Failure> {
-        let fault = |error: std::io::Error| Failure::at(path.display().to_string(), error);
-        let text = if path.exists() { fs::read_to_string(path).map_err(fault)? } else { String::new() };
-        let file = File::options().create(true).append(true).open(path).map_err(fault)?;
-        let mut record = Record { path: path.into(), file, truth: BTreeMap::new(), scores: BTreeMap::new() };
-        // A line that was cut off by a kill is not whole; a line feed makes the next one a line of its own.
-        let lines: Vec<Line> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-        if !text.is_empty() && !text.ends_with('\n') {
-            record.file.write_all(b"\n").map_err(fault)?;
-        }
-        match lines.first() {
-            Some(Line::Settings { settings: own }) if own == settings => {}
-            Some(_) => {
-                let why = "holds results with other settings; name another file with --record";
-                return Err(Failure::at(path.display().to_string(), why));
-            }
-            None => record.add(Line::Settings { settings: settings.clone() })?,
-        }
-        lines.into_iter().for_each(|line| record.take(line));
+        let (lines, held) = Lines::open(path, settings)?;
+        let mut record = Record { lines, truth: BTreeMap::new(), scores: BTreeMap::new() };
+        held.into_iter().for_each(|line| record.take(line));
         Ok(record)
     }
 
     /// Writes a result.
     pub(super) fn add(&mut self, line: Line) -> Result<(), Failure> {
-        let fault = |error: std::io::Error| Failure::at(self.path.display().to_string(), error);
-        let mut text = serde_json::to_string(&line).map_err(|error| fault(error.into()))?;
-        text.push('\n');
-        self.file.write_all(text.as_bytes()).map_err(fault)?;
+        self.lines.add(&line)?;
         self.take(line);
         Ok(())
     }
 
     fn take(&mut self, line: Line) {
         match line {
-            Line::Settings { .. } => {}
             Line::Truth { seed, architecture, accuracy, seconds } => {
                 self.truth.insert((seed, architecture), (accuracy, seconds));
             }

@@ -63,6 +63,15 @@ fn kills_within_an_all_reduce() {
 }
 
 #[test]
+fn kills_while_gradients_are_computed_and_exchanged() {
+    let recipe = jobs::layered();
+    for (seed, workers) in [(24, "2"), (25, "3"), (26, "4")] {
+        let summary = killed_at(&recipe, seed, workers, &[4, 14, 24, 34]);
+        assert!(!summary.crashes.is_empty(), "{summary:?}");
+    }
+}
+
+#[test]
 fn the_only_worker_is_replaced() {
     let recipe = jobs::momentum().steps(1500);
     let summary = killed_at(&recipe, 30, "1", &[40, 200]);

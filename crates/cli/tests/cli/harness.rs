@@ -190,6 +190,13 @@ impl Scene {
         wait_for(|| format!("no {}", path.display()), || serde_json::from_slice(&fs::read(&path).ok()?).ok())
     }
 
+    /// A run with these keys is refused, with a message that has all of `words`.
+    #[track_caller]
+    pub(crate) fn refuses(&self, sets: &[&str], words: &[&str]) {
+        let options: Vec<&str> = sets.iter().flat_map(|set| ["--set", *set]).collect();
+        self.call(&[&["run", "job.toml"][..], &options].concat()).refused_with(words);
+    }
+
     /// Proves the exactly-once ledger.
     pub(crate) fn audit(&self) {
         let audit = self.call(&["audit", "job-1"]);

@@ -103,6 +103,14 @@ pub(crate) fn heavy() -> Recipe {
     Recipe { body, steps: 60, nodes: 4 }
 }
 
+/// As many parameters in eight layers, whose gradients get ready one after another.
+pub(crate) fn layered() -> Recipe {
+    let body = "[model]\nkind = \"synthetic\"\nstep_time = \"12ms\"\nparameters = \"8MiB\"\nlayers = 8\n\
+        [data]\nkind = \"indices\"\nsamples = 1000\n\
+        [optimizer]\nkind = \"adam\"\nlearning_rate = 0.1\n";
+    Recipe { body, steps: 60, nodes: 4 }
+}
+
 /// No network, and time enough for whatever a test does meanwhile.
 pub(crate) fn patient() -> Recipe {
     let body = "[model]\nkind = \"synthetic\"\nstep_time = \"10ms\"\nparameters = \"64KiB\"\n\

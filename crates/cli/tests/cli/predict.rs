@@ -1,9 +1,5 @@
 //! `bellwether predict`: what it says of a profile made by hand, and what it refuses.
 
-use bellwether_core::prediction::Link;
-use bellwether_core::profile::CollectiveCost;
-use bellwether_model::collective::{DirectExchange, partial_sums};
-use bellwether_runtime::collective::{CollectivePlan, Member};
 use bellwether_runtime::tree;
 use serde_json::{Value, json};
 
@@ -201,7 +197,8 @@ fn a_lone_worker_does_what_was_measured() {
 
 #[test]
 fn a_real_job_is_predicted_from_its_profile() {
-    let scene = Scene::new(&crate::jobs::slow(2));
+    // Long enough that other tests beside it do not count.
+    let scene = Scene::new(&crate::jobs::slow(20));
     let made = scene.call(&["profile", "job.toml", "-o", "p.json", "--steps", "8"]);
     assert_eq!(made.code, Some(0), "{made:?}");
     let text = std::fs::read_to_string(scene.path("p.json")).expect("the profile");
@@ -399,6 +396,23 @@ fn a_link_can_be_given() {
 }
 
 #[test]
+fn workers_of_one_machine_exchange_through_its_memory() {
+    let scene = scene();
+    let of = |more: &[&str]| rows(&scene, &[more, &["--workers", "4"]].concat()).remove(0);
+    let over_sockets = (of(&[]), of(&["--servers", "1"]));
+    let mut shared = profile();
+    shared["shared_memory"] = json!({ "bandwidth_bytes_per_s": 1e10, "latency_s": 1e-6 });
+    scene.write("p.json", shared.to_string());
+    let fast = of(&[]);
+    assert!(fast.rate > 1.2 * over_sockets.0.rate && fast.validity.is_empty(), "{fast:?} {over_sockets:?}");
+    // To the rate of a link like that, as long as it is measured.
+    assert!((fast.rate / of(&["--bandwidth", "80Gbps", "--latency", "1us"]).rate - 1.0).abs() < 1e-6);
+    // Servers are reached through sockets, and a link that is given is between machines.
+    assert_eq!(of(&["--servers", "1"]).rate, over_sockets.1.rate);
+    assert!(of(&["--latency", "150us"]).rate < over_sockets.0.rate);
+}
+
+#[test]
 fn the_knee_is_where_another_worker_adds_little() {
     let scene = scene();
     let asp = [&["--protocol", "asp"], &WHOLE[..]].concat();
@@ -579,6 +593,9 @@ fn damaged_profiles_are_refused() {
     refused(&early.to_string(), &["boot", "-2", "not a duration"]);
     edited("/network/latency_s", json!(-1.0), &["network.latency_s", "not a duration"]);
     edited("/collective/s_per_byte", json!(-1.0), &["collective.s_per_byte", "not a duration"]);
+    let mut shared = profile();
+    shared["shared_memory"] = json!({ "bandwidth_bytes_per_s": 0.0, "latency_s": 0.0 });
+    refused(&shared.to_string(), &["shared_memory", "carries nothing"]);
     edited("/batch", json!(0), &["batch", "at least one sample"]);
     edited("/batch", json!(u64::MAX), &["batch", "no step has"]);
     edited("/virtual_nodes", json!(0), &["one virtual node"]);
@@ -597,50 +614,4 @@ fn damaged_profiles_are_refused() {
     ]);
     scene.call(&["predict", "."]).refused_with(&["cannot be read", "hint"]);
     scene.call(&["predict"]).refused_with(&["PROFILE"]);
-}
-
-#[test]
-fn model_and_runtime_cut_the_tree_alike() {
-    for nodes in 1..=64u32 {
-        for workers in 1..=nodes {
-            let ranges = tree::ranges(nodes, workers).into_iter();
-            let held: Vec<u32> = ranges.map(|range| tree::maximal_nodes(nodes, range).len() as u32).collect();
-            assert_eq!(partial_sums(nodes, workers), Ok(held), "{nodes} virtual nodes, {workers} workers");
-        }
-    }
-}
-
-/// Whether the runtime sends vectors of this many values to all in one hop, as its plan says.
-fn one_hop_by_the_runtime(nodes: u32, workers: u32, values: u64) -> bool {
-    let ranges = tree::ranges(nodes, workers).into_iter().zip(0..);
-    let members = ranges.map(|(nodes, worker)| Member { worker, nodes }).collect();
-    let plan = CollectivePlan::new(nodes, members, Vec::new(), 0, values as usize).expect("a plan");
-    let plan = format!("{plan:?}");
-    assert!(plan.contains("mode: Small") != plan.contains("mode: Bulk"), "the plan names its mode: {plan}");
-    plan.contains("mode: Small")
-}
-
-/// The same by the model: with a latency of 1 s and nothing else, the seconds are the hops.
-fn one_hop_by_the_model(nodes: u32, workers: u32, values: u64) -> bool {
-    let link = Link { bandwidth_bytes_per_s: 1e300, latency_s: 1.0 };
-    let free = CollectiveCost { s_per_byte: 0.0, fixed_s: 0.0 };
-    let exchange = DirectExchange::new(nodes, workers, 4 * values).expect("an exchange");
-    exchange.seconds(&link, &free).expect("seconds") < 1.5
-}
-
-#[test]
-fn model_and_runtime_call_the_same_vectors_small() {
-    let mut seen = [0, 0];
-    // More workers exchange in groups, which the model does not know yet.
-    for (nodes, workers) in [(2, 2), (3, 2), (8, 3), (8, 4), (8, 8), (7, 5), (33, 15), (64, 16)] {
-        // Around every size at which one of them might change its mind.
-        for kibibytes in [1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128] {
-            for values in [kibibytes * 256 - 1, kibibytes * 256, kibibytes * 256 + 1] {
-                let small = one_hop_by_the_runtime(nodes, workers, values);
-                assert_eq!(one_hop_by_the_model(nodes, workers, values), small, "{nodes} {workers} {values}");
-                seen[usize::from(small)] += 1;
-            }
-        }
-    }
-    assert!(seen.iter().all(|count| *count > 50), "both kinds were seen: {seen:?}");
 }

@@ -41,6 +41,8 @@ fn is_plausible(profile: &Profile, nodes: u32, steps: usize) {
     }
     let network = profile.network.expect("the link between two processes of one machine");
     assert!(network.bandwidth_bytes_per_s > 1e6 && network.latency_s < 0.1, "{network:?}");
+    let shared = profile.shared_memory.expect("the memory that they share");
+    assert!(shared.bandwidth_bytes_per_s > 1e6 && shared.latency_s < 0.1, "{shared:?}");
     assert!(profile.collective.is_some(), "two workers trained");
     assert!(profile.checkpoint_s.is_some_and(|seconds| seconds > 0.0));
     assert!(profile.peak_resident_bytes.is_some_and(|bytes| bytes > 1 << 20));
@@ -64,6 +66,33 @@ fn a_synthetic_job_is_measured() {
 }
 
 /// What `predict` says of one worker with this batch, in examples per second, and whether it extrapolates.
+/// Gradients that get ready one after another are measured, and predicted to travel beside computing.
+#[test]
+fn an_exchange_beside_computing_is_measured_and_predicted() {
+    let scene = jobs::layered().scene();
+    let ended = scene.call(&["profile", "job.toml", "-o", "p.json", "--steps", "12"]);
+    let profile = profiled(&scene, &ended);
+    // Two thirds of 12 ms are the backward pass; the first of eight layers is complete after an eighth of it.
+    // A machine with other work takes longer, and may notice late that a layer is ready.
+    let tail_s = profile.tail_s.expect("gradients by layers");
+    assert!((0.004..1.0).contains(&tail_s), "{tail_s}");
+    assert!(ended.stdout.contains("gradients get ready within the last"), "{}", ended.stdout);
+    let step_s = |profile: &Profile| {
+        scene.write("p.json", serde_json::to_string(profile).expect("a profile"));
+        // 8 MiB take 67 ms at 1 Gbit/s.
+        let question = ["predict", "p.json", "--workers", "2", "--bandwidth", "125MB/s", "--format", "json"];
+        let answer = scene.call(&question);
+        let answer: serde_json::Value = serde_json::from_str(&answer.stdout).expect("JSON");
+        answer[0]["step_s"].as_f64().unwrap_or_else(|| panic!("{answer}"))
+    };
+    let said = |seconds: f64| step_s(&Profile { tail_s: Some(seconds), ..profile.clone() });
+    let (with, without) = (step_s(&profile), said(0.0));
+    assert!(with < without, "{without} {with} {tail_s}");
+    // A virtual node takes 12 ms at least, so that all of 8 ms can be hidden.
+    let hidden_s = without - said(0.008);
+    assert!((hidden_s - 0.008).abs() < 1e-4, "{hidden_s}");
+}
+
 fn predicted(scene: &Scene, batch: &str) -> (f64, String) {
     let ended = scene.call(&["predict", "p.json", "--workers", "1", "--batch", batch, "--format", "json"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -129,6 +158,15 @@ fn the_digits_are_measured() {
     assert_eq!((profile.job.as_str(), profile.batch), ("digits", 64));
     // 64 · 256 + 256 + 256 · 128 + 128 + 128 · 10 + 10 parameters of 4 bytes.
     assert_eq!((profile.parameter_bytes, profile.parts.len()), (4 * 50_826, 6));
+}
+
+#[test]
+fn gradients_in_bfloat16_are_predicted_with_half_the_bytes() {
+    let scene = Scene::new(&jobs::slow(1));
+    let set = ["--set", "model.parameters=1MiB", "--set", "exchange.precision=bf16", "--steps", "3"];
+    let profile =
+        profiled(&scene, &scene.call(&[&["profile", "job.toml", "-o", "p.json"], &set[..]].concat()));
+    assert_eq!((profile.parameter_bytes, profile.upload_bytes()), (1 << 20, 1 << 19));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The same digest for any number of workers, however the number changes, whatever stops the run.
 
+use bellwether_core::record::StepRecord;
 use rustix::process::Signal;
 
 use crate::harness::Scene;
@@ -52,6 +53,30 @@ fn workers_of_one_machine_read_each_others_sums_in_shared_memory() {
     }
     assert_eq!(run.summary().params_digest, Some(recipe.digest()));
     scene.audit();
+}
+
+fn metrics(scene: &Scene) -> Vec<StepRecord> {
+    let lines = std::fs::read_to_string(scene.run_folder().join("metrics.jsonl")).expect("metrics");
+    lines.lines().map(|line| serde_json::from_str(line).expect("a step")).collect()
+}
+
+#[test]
+fn gradients_are_exchanged_while_others_are_computed() {
+    let recipe = jobs::layered();
+    for workers in ["2", "3", "4"] {
+        let scene = recipe.scene();
+        let summary = scene.train(&["--workers", workers]).summary();
+        assert_eq!(summary.params_digest, Some(recipe.digest()), "{workers} workers");
+        let hidden_s: Vec<_> = metrics(&scene).iter().map(|step| (step.hidden_s, step.compute_s)).collect();
+        // Two thirds of a virtual node's 12 ms are its backward pass, of which the first eighth comes first.
+        let beside =
+            hidden_s.iter().filter(|(hidden_s, compute_s)| *hidden_s > 0.004 && hidden_s < compute_s);
+        let beside = beside.count();
+        assert!(2 * beside > hidden_s.len(), "{workers} workers: {hidden_s:?}");
+    }
+    let scene = recipe.scene();
+    scene.train(&["--workers", "1"]).summary();
+    assert!(metrics(&scene).iter().all(|step| step.hidden_s == 0.0), "one worker exchanges nothing");
 }
 
 #[test]
@@ -131,6 +156,72 @@ fn a_resumed_run_follows_a_new_schedule() {
     let changes: Vec<_> = resumed.resizes.iter().map(|r| (r.step, r.from, r.to)).collect();
     assert_eq!(changes, [(at, 3, 2)], "{resumed:?}");
     assert_eq!(resumed.params_digest, Some(recipe.digest()));
+}
+
+const BFLOAT16: [&str; 2] = ["--set", "exchange.precision=bf16"];
+
+#[test]
+fn gradients_in_bfloat16_give_the_same_bits_on_any_workers() {
+    let recipes = [
+        jobs::momentum(),
+        jobs::adam_dropout(),
+        // Statistics stay as they are, and all values of this one lie in one piece.
+        jobs::batch_norm(),
+        jobs::transformer().nodes(12),
+        // Vectors that are lent, and sent piece by piece to newcomers.
+        jobs::heavy(),
+    ];
+    for recipe in recipes {
+        let with = |more: &[&str]| digest_with(&recipe, &[&BFLOAT16, more].concat());
+        let alone = with(&["--workers", "1"]);
+        assert_ne!(alone, recipe.digest(), "rounding is another job");
+        for more in
+            [&["--workers", "2"][..], &["--workers", "3"], &["--workers", "2", "--resize", "10:4,30:1,45:3"]]
+        {
+            assert_eq!(with(more), alone, "{more:?}");
+        }
+    }
+}
+
+#[test]
+fn gradients_in_bfloat16_of_a_batch_that_moves_are_the_same_on_any_workers() {
+    let recipe = jobs::momentum().steps(100);
+    let goodput = ["--set", "mode.goodput.max_batch=128", "--batch-schedule", "10:3,40:2"];
+    let with = |more: &[&str]| digest_with(&recipe, &[&goodput, more].concat());
+    let alone = with(&[&BFLOAT16[..], &["--workers", "1"]].concat());
+    assert_eq!(with(&[&BFLOAT16[..], &["--workers", "3"]].concat()), alone);
+    assert_ne!(with(&["--workers", "1"]), alone);
+}
+
+#[test]
+fn gradients_in_bfloat16_survive_kills_and_a_stop() {
+    let recipe = jobs::heavy().steps(120);
+    let alone =
+        digest_with(&recipe, &[&BFLOAT16[..], &["--workers", "1", "--set", "model.step_time=0s"]].concat());
+    let scene = recipe.scene();
+    let mut run = scene.train(&[&BFLOAT16[..], &["--workers", "3"]].concat());
+    for (step, place) in [(5, 0), (25, 1), (45, 2)] {
+        assert!(run.reach(step), "the run is over at step {}", scene.step());
+        if let Some((_, process)) = scene.workers().into_iter().nth(place) {
+            scene.kill_worker(process);
+        }
+    }
+    assert!(run.reach(65), "the run is over at step {}", scene.step());
+    run.signal(Signal::INT);
+    let summary = run.summary();
+    assert_eq!(summary.outcome.word(), "stopped", "{summary:?}");
+    assert!(!summary.crashes.is_empty(), "{summary:?}");
+    // Its checkpoint is of the job as it was.
+    let file = scene.run_folder().join("job.json");
+    let job = std::fs::read_to_string(&file).expect("a run keeps its job");
+    let other = job.replace("\"bf16\"", "\"f32\"");
+    assert_ne!(other, job);
+    std::fs::write(&file, other).expect("a file of our own");
+    scene.resume(&["--workers", "2"]).end().refused_with(&["job-1", "belongs to another job"]);
+    std::fs::write(&file, job).expect("a file of our own");
+    let resumed = scene.resume(&["--workers", "2"]).summary();
+    assert_eq!(resumed.params_digest, Some(alone), "{resumed:?}");
+    scene.audit();
 }
 
 #[test]

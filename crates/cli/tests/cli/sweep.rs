@@ -40,6 +40,22 @@ fn processes(scene: &Scene) -> Vec<u32> {
     numbers.filter(|process| scene.owns(*process)).collect()
 }
 
+/// No process is left.
+#[track_caller]
+fn check_left(scene: &Scene) {
+    let lines = processes(scene).into_iter().map(|process| {
+        let line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).replace('\0', " ")
+    });
+    let left: Vec<String> = lines.collect();
+    if !left.is_empty() {
+        let runs = fs::read_dir(scene.path("state/bellwether")).into_iter().flatten().flatten();
+        let journals = runs.filter_map(|run| fs::read_to_string(run.path().join("journal.jsonl")).ok());
+        let journals: String = journals.collect::<Vec<String>>().join("\n");
+        panic!("{} are left: {}\n{journals}", left.len(), left.join("\n"));
+    }
+}
+
 /// The evaluations of a run by step, and its digest.
 fn evaluations(run: &Path) -> (BTreeMap<u64, f64>, Option<String>) {
     let (mut found, mut digest) = (BTreeMap::new(), None);
@@ -114,7 +130,7 @@ fn a_sweep_that_is_killed_goes_on_and_changes_no_bit() {
     assert!(workers_killed > 0);
     let ended = scene.call(&["sweep", "s.toml", "--format", "json", "--plot", "s.svg"]);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    assert_eq!(processes(&scene), [] as [u32; 0], "no process is left");
+    check_left(&scene);
     check_ledger(&scene);
     let summary = summary(&ended.stdout);
     let trials = summary["trials"].as_array().expect("a list").clone();
@@ -159,7 +175,7 @@ fn a_sweep_that_is_stopped_pauses_its_trials() {
     let ended = sweep.end();
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
     assert!(ended.stderr.contains("the same command goes on"), "{}", ended.stderr);
-    assert_eq!(processes(&scene), [] as [u32; 0]);
+    check_left(&scene);
     assert!(ledger().lines().any(|line| summary(line)["entry"] == "halted"), "{}", ledger());
 }
 
@@ -236,7 +252,7 @@ fn what_cannot_be_searched_is_named() {
     let ended = scene.call(&["sweep", "s.toml"]);
     assert_eq!(ended.code, Some(2), "{}{}", ended.stdout, ended.stderr);
     assert!(ended.stderr.contains("never reported its accuracy"), "{}", ended.stderr);
-    assert_eq!(processes(&scene), [] as [u32; 0]);
+    check_left(&scene);
 }
 
 #[test]
@@ -255,7 +271,7 @@ fn a_prediction_comes_before_the_sweep_and_is_shown_beside_it() {
     let ended = scene.call(&["sweep", "s.toml"]);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert!(ended.stdout.contains("predicted "), "{}", ended.stdout);
-    assert_eq!(processes(&scene), [] as [u32; 0]);
+    check_left(&scene);
 }
 
 #[test]
@@ -306,7 +322,7 @@ fn the_trials_may_be_jobs_of_a_daemon() {
     }
     daemon.signal(Signal::TERM);
     assert_eq!(daemon.end().code, Some(0));
-    assert_eq!(processes(&scene), [] as [u32; 0]);
+    check_left(&scene);
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn coordinator(scene: &Scene) -> Control {
 }
 
 /// Waits until all workers wait after `step`, as many as these.
-fn held(scene: &Scene, step: u64, workers: u32) {
+pub(crate) fn held(scene: &Scene, step: u64, workers: u32) {
     let words = format!("waiting for the lead's verdict after step {step}");
     wait_for(
         || format!("{workers} workers that wait after step {step}"),
@@ -29,7 +29,7 @@ fn held(scene: &Scene, step: u64, workers: u32) {
     );
 }
 
-fn verdict(scene: &Scene, step: u64, ends: Option<&str>) -> Answer {
+pub(crate) fn verdict(scene: &Scene, step: u64, ends: Option<&str>) -> Answer {
     coordinator(scene).verdict(step, ends).expect("it answers")
 }
 

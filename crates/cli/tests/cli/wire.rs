@@ -18,8 +18,9 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::harness::{PROGRAM, Scene};
+use crate::harness::{PROGRAM, Scene, wait_for};
 use crate::jobs;
+use crate::links::told;
 use crate::served::Served;
 use crate::strangers::assert_no_secret;
 
@@ -49,6 +50,20 @@ impl Machines {
             println!("skipped: making network namespaces takes root and the program `ip`");
         }
         made.then_some(machines)
+    }
+
+    /// The same with a slow cable, of a rate as `tc` writes it.
+    fn slow(rate: &str) -> Option<Machines> {
+        let machines = Machines::new()?;
+        let shaped = format!("qdisc add dev cable root tbf rate {rate} burst 64kb limit 1mb");
+        let is_slow = [1, 2].iter().all(|machine| {
+            let words = format!("-n {} {shaped}", machines.name(*machine));
+            quiet("tc", &words)
+        });
+        if !is_slow {
+            println!("skipped: a slow cable takes the program `tc`");
+        }
+        is_slow.then_some(machines)
     }
 
     fn name(&self, machine: u32) -> String {
@@ -115,8 +130,12 @@ impl Drop for Machines {
 }
 
 fn ip(words: &str) -> bool {
+    quiet("ip", words)
+}
+
+fn quiet(program: &str, words: &str) -> bool {
     let status =
-        Command::new("ip").args(words.split(' ')).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        Command::new(program).args(words.split(' ')).stdout(Stdio::null()).stderr(Stdio::null()).status();
     status.is_ok_and(|status| status.success())
 }
 
@@ -149,8 +168,19 @@ fn heard_values(checkpoint: &str, heard: &[u8]) -> usize {
     heard.array_windows::<8>().filter(|window| pairs.contains(*window)).count()
 }
 
-/// A run with workers on both machines, steered from the second one; what was heard of it.
-fn run_on_two(machines: &Machines, scene: &Scene, more: &[&str]) -> (Summary, Vec<u8>) {
+/// Waits until one of three workers, which is alone on its machine, exchanges so with the others.
+fn are_linked_by(kind: &str, show: impl Fn() -> String) {
+    let linked = || {
+        let ways = told(&show());
+        let remote = ways.values().filter(|other| *other == kind).count();
+        (ways.len() == 6 && remote == 4).then_some(())
+    };
+    wait_for(|| format!("{kind}: {}", show()), linked);
+}
+
+/// A run with workers on both machines, linked by links of this kind, and steered from the second one; what was heard
+/// of it.
+fn run_on_two(machines: &Machines, scene: &Scene, more: &[&str], kind: &str) -> (Summary, Vec<u8>) {
     let heard = machines.listen_in();
     let run = ["run", "job.toml", "--format", "json", "--no-spawn", "--workers", "1..3", "--listen"];
     let run = [&run[..], &["10.77.0.1:0"], more].concat();
@@ -172,6 +202,7 @@ fn run_on_two(machines: &Machines, scene: &Scene, more: &[&str]) -> (Summary, Ve
     });
     let from_afar = |verb: &[&str]| scene.start_command(machines.command(2, scene, verb));
     let watch = from_afar(&["watch", "job-1"]);
+    are_linked_by(kind, || from_afar(&["show", "job-1", "--format", "json"]).end().stdout);
     for verb in
         [&["jobs"][..], &["scale", "job-1", "--workers", "3"], &["audit", "job-1"], &["stop", "job-1"]]
     {
@@ -192,7 +223,7 @@ const WORDS: [&[u8]; 3] = [b"PRI * HTTP", b"BWf1", b"synthetic"];
 fn a_run_on_two_machines_shows_neither_token_nor_parameters() {
     let Some(machines) = Machines::new() else { return };
     let scene = jobs::patient().scene();
-    let (summary, heard) = run_on_two(&machines, &scene, &[]);
+    let (summary, heard) = run_on_two(&machines, &scene, &[], "encrypted_tcp");
     assert!(heard.len() > 1 << 20, "{} bytes were heard", heard.len());
     assert!(holds(&heard, b"BWch"), "the greetings are in the clear");
     for word in WORDS {
@@ -201,6 +232,55 @@ fn a_run_on_two_machines_shows_neither_token_nor_parameters() {
     assert_no_secret(&scene.run_folder().join("token"), &heard);
     let checkpoint = summary.checkpoint.expect("a run that is stopped has its checkpoint");
     assert_eq!(heard_values(&checkpoint, &heard), 0, "pairs of values were heard");
+}
+
+/// A run with a worker on each machine, and the bytes that one sends the other in a step.
+fn trained_on_two(machines: &Machines, steps: u64, more: &[&str]) -> (Summary, f64) {
+    let scene = jobs::heavy().steps(steps).scene();
+    let run =
+        ["run", "job.toml", "--format", "json", "--no-spawn", "--workers", "2", "--listen", "10.77.0.1:0"];
+    let run = scene.start_command(machines.command(1, &scene, &[&run[..], more].concat()));
+    let address = scene.endpoint().control.to_string();
+    let token = scene.run_folder().join("token").display().to_string();
+    let workers = [1, 2].map(|machine| {
+        let listen = format!("10.77.0.{machine}:0");
+        let join = ["worker", "--join", &address, "--token-file", &token, "--listen", &listen];
+        let worker = scene.start_command(machines.command(machine, &scene, &join));
+        // The first one is the coordinator's neighbour.
+        run.until("a worker", |event| matches!(event, Event::WorkerAttached { .. }).then_some(()));
+        worker
+    });
+    let summary = run.summary();
+    drop(workers);
+    assert_eq!(summary.outcome.word(), "finished", "{summary:?}");
+    let traffic: Vec<_> =
+        bellwether_runtime::metrics::read(&scene.run_folder()).flat_map(|step| step.traffic).collect();
+    let sent: u64 = traffic.iter().map(|traffic| traffic.sent_bytes).sum();
+    (summary, sent as f64 / traffic.len() as f64)
+}
+
+/// The worker beside the coordinator has the state at once, and waits for the other's connection.
+#[test]
+fn a_worker_that_loads_over_a_slow_cable_is_waited_for() {
+    let Some(machines) = Machines::slow("20mbit") else { return };
+    let begun = jobs::heavy().steps(1).scene();
+    let checkpoint = begun.train(&["--workers", "1"]).summary().checkpoint.expect("it left its state");
+    // Parameters and momentum, 16 MiB, which take 6.7 s.
+    let (summary, _) = trained_on_two(&machines, 1, &["--set", &format!("initial_weights={checkpoint}")]);
+    assert_eq!((&summary.workers[..], summary.crashes.len()), (&[2][..], 0), "{summary:?}");
+}
+
+#[test]
+fn gradients_in_bfloat16_cross_a_cable_in_half_the_bytes_with_the_same_bits() {
+    let Some(machines) = Machines::new() else { return };
+    let recipe = jobs::heavy().steps(12);
+    let bfloat16 = ["--set", "exchange.precision=bf16"];
+    let alone = recipe.scene().train(&[&bfloat16[..], &["--workers", "1"]].concat()).summary().params_digest;
+    let (in_whole, whole) = trained_on_two(&machines, 12, &[]);
+    let (in_half, half) = trained_on_two(&machines, 12, &bfloat16);
+    assert_eq!((in_whole.params_digest, in_half.params_digest), (Some(recipe.digest()), alone));
+    assert!(whole > f64::from(8 << 20), "{whole} B");
+    assert!((half / whole - 0.5).abs() < 0.01, "{half} B of {whole} B");
 }
 
 /// A page's requests, by hand.
@@ -265,7 +345,7 @@ fn a_daemon_with_a_browser_shows_neither_tokens_nor_parameters() {
 fn without_encryption_the_same_listener_hears_all_but_the_token() {
     let Some(machines) = Machines::new() else { return };
     let scene = jobs::patient().scene();
-    let (summary, heard) = run_on_two(&machines, &scene, &["--plain-transport", "the cable is short"]);
+    let (summary, heard) = run_on_two(&machines, &scene, &["--plain-transport", "the cable is short"], "tcp");
     for word in WORDS {
         assert!(holds(&heard, word), "{}", word.escape_ascii());
     }

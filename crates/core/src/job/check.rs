@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::ensure::{Check, ensure};
 use super::{
     CustomOptions, Data, Feature, Goodput, Job, Mode, Model, Optimizer, RateRule, Reduce, SCHEDULE_TABLE_MAX,
-    Schedule, Shards, checkpoint, stop, verify,
+    Schedule, Shards, checkpoint, sharding, stop, verify,
 };
 use crate::error::InputError;
 
@@ -110,6 +110,7 @@ pub(super) fn job(job: &Job) -> Check {
     sync(job)?;
     Feature::asked(job).try_for_each(|feature| feature.check(job))?;
     verify::check(job)?;
+    sharding::check(job)?;
     stop::check(job)?;
     schedule(&job.schedule)?;
     checkpoint::check(job)
@@ -160,6 +161,14 @@ fn sync(job: &Job) -> Check {
         "sync.nodes_per_update",
         format!("gradients of {part} virtual nodes do not form a part of the sum that all-reduce makes"),
         "with reduce = \"servers\" use a power of two, or all virtual nodes",
+    )?;
+    positive("sync.outer_learning_rate", sync.outer_learning_rate)?;
+    share("sync.outer_momentum", sync.outer_momentum)?;
+    ensure(
+        !sync.has_outer_steps() || sync.reduce == Reduce::AllReduce,
+        "sync.reduce",
+        "what virtual nodes move in local steps is summed among the workers",
+        "use \"all-reduce\" with sync.policy = \"local:H\"",
     )
 }
 

@@ -25,6 +25,12 @@ impl Job {
             let Sync { policy, nodes_per_update, rate, momentum, .. } = &self.sync;
             parts["sync"] = serde_json::json!([policy, nodes_per_update, rate, momentum]);
         }
+        if self.sync.has_outer_steps() {
+            parts["outer"] = serde_json::json!([self.sync.outer_learning_rate, self.sync.outer_momentum]);
+        }
+        if !self.exchange.is_default() {
+            parts["exchange"] = serde_json::json!(self.exchange);
+        }
         if let Some(block) = self.data.order_block() {
             parts["order"] = serde_json::json!({ "block": block });
         }

@@ -4,10 +4,11 @@
 //! `docs/modes.md` is made of it (`cargo xtask modes`), and `cargo xtask tidy` fails on a page that differs, an empty
 //! cell, or a test that does not exist.
 
-use super::{Job, Mode, Reduce, StragglerPolicy, SyncPolicy};
+use super::{Job, Mode, Precision, Reduce, StragglerPolicy, SyncPolicy};
 use crate::error::{InputError, InputErrorKind};
 use crate::prediction::Protocol;
 
+mod reasons;
 mod table;
 
 use table::TABLE;
@@ -25,6 +26,8 @@ pub enum TrainingMode {
     Asynchronous,
     /// Workers update their own parameters, and pairs average them (`"gossip"`).
     Gossip,
+    /// Virtual nodes train by themselves for some steps, and an outer step follows what they moved (`"local:H"`).
+    Local,
 }
 
 /// Something that may be asked of a run.
@@ -80,8 +83,12 @@ pub enum Feature {
     Verdicts,
     /// Held-out results end the run before its last step (`[stop]`).
     StopRules,
+    /// Gradients are summed and travel in 16 bits (`exchange.precision`).
+    Bfloat16,
     /// Each worker writes its slice of a checkpoint to a shared folder or an object store (`checkpoint.url`).
     SlicedCheckpoints,
+    /// The workers share the optimizer's state (`[sharding]`).
+    Sharding,
 }
 
 /// Whether a mode has a feature.
@@ -129,6 +136,7 @@ impl TrainingMode {
         [
             (is_asynchronous, TrainingMode::Asynchronous),
             (has(&|protocol| *protocol == Protocol::Gossip), TrainingMode::Gossip),
+            (job.sync.has_outer_steps(), TrainingMode::Local),
             (at_servers, TrainingMode::Servers),
             (moves, TrainingMode::Goodput),
             (among_workers && !moves, TrainingMode::Exact),
@@ -169,7 +177,10 @@ impl Feature {
             (job.verify_every > 0, Feature::Verify),
             (job.verdict.every_steps > 0, Feature::Verdicts),
             (job.stop.by_results(), Feature::StopRules),
+            (job.exchange.precision == Precision::Bf16, Feature::Bfloat16),
             (job.checkpoint.url.is_some(), Feature::SlicedCheckpoints),
+            (job.sharding.is_some(), Feature::Sharding),
+            (job.sync.stragglers != StragglerPolicy::Ignore, Feature::StragglerPolicy),
         ]
         .into_iter()
         .filter_map(|(is_so, feature)| is_so.then_some(feature))

@@ -14,8 +14,8 @@ use crate::units::Bytes;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Sync {
-    /// Who waits for whom: `"bsp"`, `"asp"`, `"ssp:3"`, `"gossip"`, `"auto"`, `{ switch_at = 0.0625 }` (synchronous for
-    /// this share of the steps, then asynchronous), or `{ phases = [[0.0, "bsp"], [0.5, "ssp:3"]] }`.
+    /// Who waits for whom: `"bsp"`, `"asp"`, `"ssp:3"`, `"gossip"`, `"local:50"`, `"auto"`, `{ switch_at = 0.0625 }`
+    /// (synchronous for this share of the steps, then asynchronous), or `{ phases = [[0.0, "bsp"], [0.5, "ssp:3"]] }`.
     pub policy: SyncPolicy,
     /// Parameter servers of asynchronous phases (and of synchronous ones with `reduce = "servers"`).
     pub servers: u32,
@@ -27,6 +27,10 @@ pub struct Sync {
     pub rate: AsyncRateScaling,
     /// What the momentum is in asynchronous phases.
     pub momentum: AsyncMomentum,
+    /// In phases of `"local:H"`: how much of what the virtual nodes moved on average an outer step moves.
+    pub outer_learning_rate: f64,
+    /// The outer steps' momentum (Nesterov's form).
+    pub outer_momentum: f64,
     /// Which waiting part a connection to a server serves next: `"fifo"`, `"window:64KiB"` or `"priority"`.
     pub order: Order,
     /// Whether each server has a replica that takes its place when it dies.
@@ -44,6 +48,8 @@ impl Default for Sync {
             nodes_per_update: 1,
             rate: AsyncRateScaling::Linear,
             momentum: AsyncMomentum::Keep,
+            outer_learning_rate: 0.7,
+            outer_momentum: 0.9,
             order: Order::Fifo,
             replica: false,
             stragglers: StragglerPolicy::Ignore,
@@ -54,13 +60,34 @@ impl Default for Sync {
 impl Sync {
     /// Whether all steps are synchronous, whatever happens.
     pub fn is_synchronous(&self) -> bool {
+        self.is_always(|protocol| protocol == Protocol::Bsp)
+    }
+
+    /// Whether all workers wait for all in every phase, whatever happens, be it only after some steps.
+    pub fn waits_for_all(&self) -> bool {
+        self.is_always(Protocol::waits_for_all)
+    }
+
+    fn is_always(&self, is_so: impl Fn(Protocol) -> bool) -> bool {
         match &self.policy {
             SyncPolicy::Auto => false,
             SyncPolicy::Phases(phases) => {
                 self.stragglers != StragglerPolicy::Greedy
-                    && phases.iter().all(|(_, protocol)| *protocol == Protocol::Bsp)
+                    && phases.iter().all(|(_, protocol)| is_so(*protocol))
             }
         }
+    }
+
+    /// Whether a phase has local steps, which an outer step follows.
+    pub fn has_outer_steps(&self) -> bool {
+        let SyncPolicy::Phases(phases) = &self.policy else { return false };
+        phases.iter().any(|(_, protocol)| protocol.is_local())
+    }
+
+    /// Most steps after which all workers wait for all, where they do.
+    pub fn steps_per_round(&self) -> u32 {
+        let SyncPolicy::Phases(phases) = &self.policy else { return 1 };
+        phases.iter().map(|(_, protocol)| protocol.steps_per_round()).max().unwrap_or(1)
     }
 }
 
@@ -104,7 +131,8 @@ impl JsonSchema for SyncPolicy {
 }
 
 /// What a policy of one word may be.
-const PROTOCOLS_OR_AUTO: &str = "bsp, asp, ssp:K (for example ssp:3), gossip or auto";
+const PROTOCOLS_OR_AUTO: &str =
+    "bsp, asp, ssp:K (for example ssp:3), gossip, local:H (for example local:50) or auto";
 
 impl TryFrom<Written> for SyncPolicy {
     type Error = ParseError;

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{MeasuredBatch, OperationKind, PROFILE_VERSION, Profile};
+use super::{MeasuredBatch, Network, OperationKind, PROFILE_VERSION, Profile};
 use crate::error::InputError;
 
 const AGAIN: &str = "measure again with `bellwether profile`";
@@ -162,13 +162,17 @@ fn circle(profile: &Profile) -> Option<usize> {
 
 fn check_costs(profile: &Profile) -> Result<(), InputError> {
     let mut costs = Vec::new();
-    if let Some(network) = profile.network {
-        if !(network.bandwidth_bytes_per_s.is_finite() && network.bandwidth_bytes_per_s > 0.0) {
-            let what =
-                format!("a bandwidth of {} bytes per second carries nothing", network.bandwidth_bytes_per_s);
-            return Err(InputError::new("network", what).hint(AGAIN));
+    let links = [
+        ("network", "network.latency_s", profile.network),
+        ("shared_memory", "shared_memory.latency_s", profile.shared_memory),
+    ];
+    for (place, latency, link) in links {
+        let Some(Network { bandwidth_bytes_per_s, latency_s }) = link else { continue };
+        if !(bandwidth_bytes_per_s.is_finite() && bandwidth_bytes_per_s > 0.0) {
+            let what = format!("a bandwidth of {bandwidth_bytes_per_s} bytes per second carries nothing");
+            return Err(InputError::new(place, what).hint(AGAIN));
         }
-        costs.push(("network.latency_s", network.latency_s));
+        costs.push((latency, latency_s));
     }
     if let Some(cost) = profile.collective {
         costs.extend([("collective.s_per_byte", cost.s_per_byte), ("collective.fixed_s", cost.fixed_s)]);
@@ -187,6 +191,7 @@ fn check_costs(profile: &Profile) -> Result<(), InputError> {
         costs.extend(boot.stages().map(|(_, seconds)| ("boot", seconds)));
     }
     costs.extend(profile.checkpoint_s.map(|seconds| ("checkpoint_s", seconds)));
+    costs.extend(profile.tail_s.map(|seconds| ("tail_s", seconds)));
     match costs.into_iter().find(|(_, seconds)| !is_duration(*seconds)) {
         Some((place, seconds)) => {
             Err(InputError::new(place, format!("{seconds} is not a duration in seconds")).hint(AGAIN))

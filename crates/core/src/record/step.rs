@@ -30,6 +30,10 @@ pub struct StepRecord {
     pub data_wait_s: f64,
     /// Seconds of it spent in the exchange. A worker counts its waiting for others; in a file no waiting is counted.
     pub exchange_s: f64,
+    /// Seconds in which a part of the gradients was exchanged while others were still computed: from the first part
+    /// that was complete until all were; 0, which is not written, where the exchange began at the end.
+    #[serde(skip_serializing_if = "is_no_time")]
+    pub hidden_s: f64,
     /// Seconds of it spent on the update.
     pub update_s: f64,
     /// Seconds that the gradients of each of the worker's virtual nodes took, in order, without waiting for samples.
@@ -74,6 +78,42 @@ pub struct Traffic {
     pub sent_s: f64,
     /// The same for the last of the received ones.
     pub received_s: f64,
+    /// What carries the sent bytes; absent for all peers together, and in files of earlier releases.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link: Option<LinkKind>,
+}
+
+/// What carries bytes from one worker to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LinkKind {
+    /// Nothing: the peer, on the same machine, reads the vectors where they lie.
+    Lent,
+    /// A ring in memory that the two processes share.
+    SharedMemory,
+    /// A Unix socket.
+    UnixSocket,
+    /// TCP, as it is.
+    Tcp,
+    /// TCP, with encrypted records.
+    EncryptedTcp,
+}
+
+impl LinkKind {
+    /// All of them.
+    pub const ALL: [LinkKind; 5] =
+        [LinkKind::Lent, LinkKind::SharedMemory, LinkKind::UnixSocket, LinkKind::Tcp, LinkKind::EncryptedTcp];
+
+    /// In words, for people.
+    pub fn words(self) -> &'static str {
+        match self {
+            LinkKind::Lent => "lent memory",
+            LinkKind::SharedMemory => "shared memory",
+            LinkKind::UnixSocket => "Unix socket",
+            LinkKind::Tcp => "TCP",
+            LinkKind::EncryptedTcp => "encrypted TCP",
+        }
+    }
 }
 
 /// A unit of a step that is done unit by unit: the gradient of a few virtual nodes, whose updates all servers have

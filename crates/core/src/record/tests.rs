@@ -124,6 +124,7 @@ fn of_many_peers_a_report_has_the_total() {
         received_bytes: 20,
         sent_s: 0.5 / peer as f64,
         received_s: 0.25 * peer as f64,
+        link: Some(LinkKind::Lent),
     };
     let most = Traffic::PEERS_MAX as u64;
     let few: Vec<Traffic> = (1..=most).map(peer).collect();
@@ -135,6 +136,7 @@ fn of_many_peers_a_report_has_the_total() {
         received_bytes: 20 * count,
         sent_s: 0.5,
         received_s: 0.25 * count as f64,
+        link: None,
     };
     assert_eq!(Traffic::reported((1..=count).map(peer).collect()), [total]);
 }
@@ -144,10 +146,11 @@ fn the_keys_of_a_step_are_these() {
     let unit = UnitRecord { calls: vec![Call::Take(0)], data_wait_s: 0.5, ..UnitRecord::default() };
     let step = StepRecord {
         data_wait_s: 0.5,
+        hidden_s: 0.5,
         accumulation: 2,
         noise_scale: Some(1.0),
         learning_rate_factor: Some(1.0),
-        traffic: vec![Traffic::default()],
+        traffic: vec![Traffic { link: Some(LinkKind::SharedMemory), ..Traffic::default() }],
         units: vec![unit],
         unit_count: 1,
         ..StepRecord::default()
@@ -159,10 +162,11 @@ fn the_keys_of_a_step_are_these() {
     let written = serde_json::to_value(&step).unwrap();
     assert_eq!(
         keys(&written),
-        "accumulation compute_s data_wait_s duration_s exchange_s learning_rate_factor loss nodes_s noise_scale shadows step traffic \
+        "accumulation compute_s data_wait_s duration_s exchange_s hidden_s learning_rate_factor loss nodes_s noise_scale shadows step traffic \
          unit_count units update_s workers"
     );
-    assert_eq!(keys(&written["traffic"][0]), "peer received_bytes received_s sent_bytes sent_s");
+    assert_eq!(keys(&written["traffic"][0]), "link peer received_bytes received_s sent_bytes sent_s");
+    assert_eq!(written["traffic"][0]["link"], "shared_memory");
     assert_eq!(
         keys(&written["units"][0]),
         "calls compute_s data_wait_s duration_s loss_sum samples segments_s unit wait_s worker"

@@ -142,6 +142,9 @@ fn values_that_cannot_be_are_named_with_their_key() {
         ("epochs = 2", "epochs = 2\nsteps = 3", "steps", "2 of `steps` and `epochs`"),
         ("epochs = 2", "", "steps", "0 of `steps` and `epochs`"),
         ("name = \"digits\"", "name = \"../x\"", "name", "cannot name a folder"),
+        ("[batch]", "[exchange]\nprecision = \"f16\"\n[batch]", "job.toml", "f16"),
+        ("[batch]", "[exchange]\nprecision = 16\n[batch]", "job.toml", "wanted string"),
+        ("[batch]", "[exchange]\nbits = 16\n[batch]", "job.toml", "bits"),
         ("kind = \"digits\"", "kind = \"digits\"\nheld_out = 1.0", "data.held_out", "0…1"),
         (
             "kind = \"mlp\"\nhidden = [64, 32]",
@@ -242,7 +245,8 @@ fn what_a_mode_cannot_do_is_refused_as_its_table_says() {
     let (goodput, servers) = (("mode.goodput.max_batch", "128"), ("sync.reduce", "servers"));
     let (asp, gossip) = (("sync.policy", "asp"), ("sync.policy", "gossip"));
     let (clip, verify) = (("optimizer.clip_norm", "1.0"), ("verify_every", "10"));
-    let verdict = ("verdict.every_steps", "10");
+    let (verdict, bfloat) = (("verdict.every_steps", "10"), ("exchange.precision", "bf16"));
+    let greedy = ("sync.stragglers", "greedy");
     for (sets, mode, feature) in [
         ([goodput, servers], TrainingMode::Servers, Feature::MovingBatch),
         ([goodput, asp], TrainingMode::Asynchronous, Feature::MovingBatch),
@@ -255,6 +259,10 @@ fn what_a_mode_cannot_do_is_refused_as_its_table_says() {
         ([verdict, servers], TrainingMode::Servers, Feature::Verdicts),
         ([verdict, asp], TrainingMode::Asynchronous, Feature::Verdicts),
         ([verdict, gossip], TrainingMode::Gossip, Feature::Verdicts),
+        ([bfloat, servers], TrainingMode::Servers, Feature::Bfloat16),
+        ([bfloat, asp], TrainingMode::Asynchronous, Feature::Bfloat16),
+        ([bfloat, gossip], TrainingMode::Gossip, Feature::Bfloat16),
+        ([bfloat, greedy], TrainingMode::Asynchronous, Feature::Bfloat16),
     ] {
         let sets = sets.map(|(key, value)| (key.to_owned(), value.to_owned()));
         let error = parse::job(GOOD, "job.toml", &sets).expect_err("a combination that cannot be");
@@ -282,6 +290,9 @@ fn identity_is_what_decides_bits() {
         "it decides how long a run is"
     );
     assert_eq!(job.identity(), set("verdict.every_steps", "0").unwrap().identity());
+    assert!(!job.identity().contains("exchange"), "checkpoints of old stay those of the job");
+    assert_eq!(job.identity(), set("exchange.precision", "f32").unwrap().identity());
+    assert_ne!(job.identity(), set("exchange.precision", "bf16").unwrap().identity());
 }
 
 #[test]

@@ -2,3 +2,4 @@
 
 mod job_file;
 mod queue;
+mod virtual_shards;

@@ -116,9 +116,11 @@ fn check_durations(profile: &Profile, setting: &Setting) -> Result<(), InputErro
 }
 
 fn check_protocol(setting: &Setting) -> Result<(), InputError> {
-    if setting.protocol == Protocol::Gossip {
-        let what = "gossip has no servers, and this model has nothing but training through servers";
-        return Err(InputError::new("protocol", what).hint("use the phase model for gossip"));
+    let protocol = setting.protocol;
+    if protocol == Protocol::Gossip || protocol.is_local() {
+        let what =
+            format!("{protocol} has no servers, and this model has nothing but training through servers");
+        return Err(InputError::new("protocol", what).hint(format!("use the phase model for {protocol}")));
     }
     if setting.protocol == Protocol::Bsp && setting.step_end == StepEnd::Sent {
         let what = "a synchronous step ends when gradients are applied, not when they are sent";

@@ -356,7 +356,8 @@ impl<'a> Engine<'a> {
         self.measure.completed(self.now_s);
         self.workers[number as usize].step += 1;
         let ahead = match self.setting.protocol {
-            Protocol::Bsp => 0,
+            // Without a server no step of it is local.
+            Protocol::Bsp | Protocol::Local(_) => 0,
             Protocol::Ssp(bound) => bound,
             Protocol::Asp | Protocol::Gossip => {
                 self.queue.schedule(self.now_s, Event::Begin(number));

@@ -10,7 +10,7 @@ impl ProfileModel {
     /// How many samples more than a step of the profile this batch has: all workers' step where they share it, else one
     /// worker's.
     pub(super) fn batch_factor(&self, configuration: &Configuration) -> f64 {
-        let shared = self.shares_batch() && configuration.protocol == Protocol::Bsp;
+        let shared = self.shares_batch() && configuration.protocol.waits_for_all();
         let own = if shared { 1.0 } else { f64::from(configuration.workers()) };
         configuration.batch as f64 / own / self.profile.batch as f64
     }
@@ -36,7 +36,7 @@ impl ProfileModel {
         let profiled = self.profile.micro_batch();
         // Where not all wait for all, a unit of another size is cut as the units of this size are.
         let pieces = match configuration.protocol {
-            Protocol::Bsp => f64::from(self.profile.virtual_nodes),
+            Protocol::Bsp | Protocol::Local(_) => f64::from(self.profile.virtual_nodes),
             _ => f64::from(configuration.accumulation.clamp(1, self.profile.virtual_nodes)),
         };
         let samples = factor * self.profile.batch as f64 / pieces;

@@ -200,8 +200,9 @@ impl Question<'_> {
             let what = format!("missing servers: {protocol} keeps the parameters at parameter servers");
             return wrong("servers", what, "ask for 1 or more, or for --protocol bsp or gossip");
         }
-        if protocol == Protocol::Gossip && self.servers.is_some_and(|servers| servers > 0) {
-            let what = "gossip has no parameter servers";
+        let has_none = protocol == Protocol::Gossip || protocol.is_local();
+        if has_none && self.servers.is_some_and(|servers| servers > 0) {
+            let what = format!("{protocol} has no parameter servers");
             return wrong("servers", what, "leave it out, or choose --protocol asp");
         }
         if self.order != SendOrder::Fifo && !self.is_fine()? {
@@ -301,7 +302,7 @@ impl Question<'_> {
 
     /// Whether all workers wait for all.
     pub fn synchronous(&self) -> bool {
-        self.protocol == Protocol::Bsp
+        self.protocol.waits_for_all()
     }
 
     fn needs_servers(&self) -> bool {
@@ -331,11 +332,12 @@ impl Question<'_> {
     fn configuration(&self, workers: u32) -> Configuration {
         let mut configuration = self.model.configuration(workers, self.link);
         if self.mixed() {
-            // Each worker on a host of its own, as without devices.
+            // Each worker on a host of its own or all on one, as without devices.
+            let together = self.model.are_together(&self.link);
             let spread =
                 self.devices.iter().flat_map(|device| (0..device.count.unwrap_or(0)).map(|_| &device.name));
             let group = |(node, device): (usize, &String)| DeviceGroup {
-                node: node as u32,
+                node: if together { 0 } else { node as u32 },
                 device: device.clone(),
                 count: 1,
             };

@@ -38,7 +38,7 @@ impl ProfileModel {
         let nodes = self.batch_factor(configuration) * f64::from(self.profile.virtual_nodes);
         let whole =
             (nodes - nodes.round()).abs() < 1e-9 && nodes < f64::from(self.profile.virtual_nodes) + 0.5;
-        self.shares_batch() && configuration.protocol != Protocol::Bsp && whole
+        self.shares_batch() && !configuration.protocol.waits_for_all() && whole
     }
 
     /// Units of the worker that has most of them in a synchronous step through servers, and their virtual nodes.

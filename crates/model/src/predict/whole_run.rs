@@ -102,7 +102,7 @@ impl RunQuestion<'_> {
     fn servers(&self, protocol: Protocol) -> Option<u32> {
         match protocol {
             Protocol::Bsp if self.policy.is_some() && self.question.reduce.is_none() => Some(0),
-            Protocol::Gossip => None,
+            Protocol::Gossip | Protocol::Local(_) => None,
             _ => self.question.servers,
         }
     }

@@ -177,13 +177,32 @@ proptest! {
         let exchange = DirectExchange::new(virtual_nodes, workers, bytes).unwrap();
         let ring = Algorithm::Ring.link_bytes_per_byte(workers) * bytes as f64;
         prop_assert!(exchange.link_bytes() >= ring * (1.0 - ROUNDING));
-        if partials.iter().all(|sums| *sums == 1) {
+        // More of them exchange in groups.
+        if workers <= 16 && partials.iter().all(|sums| *sums == 1) {
             prop_assert!((exchange.link_bytes() / ring - 1.0).abs() < ROUNDING);
         }
         let free = CollectiveCost { s_per_byte: 0.0, fixed_s: 0.0 };
         let costly = CollectiveCost { s_per_byte: 1e-9, fixed_s: 1e-6 };
         let seconds = |cost| exchange.seconds(&link, cost).unwrap();
         prop_assert!(seconds(&costly) > seconds(&free));
+    }
+
+    #[test]
+    fn what_is_left_of_an_exchange_beside_computing_is_at_least_its_last_bucket(
+        workers in 2..17u32, bytes in 1..1_000_000_000u64, exchange_s in 0.0..5.0f64, tail_s in 0.0..5.0f64,
+    ) {
+        let exchange = DirectExchange::new(64, workers, bytes).unwrap();
+        let left_s = |tail_s| exchange.exposed_s(exchange_s, tail_s).unwrap();
+        prop_assert!((left_s(0.0) - exchange_s).abs() < ROUNDING, "nothing is there before all is");
+        prop_assert!(left_s(tail_s) <= exchange_s + ROUNDING && left_s(tail_s) >= exchange_s - tail_s - ROUNDING);
+        prop_assert!(left_s(tail_s) >= exchange_s / 65.0 - ROUNDING, "the last of 64 buckets");
+        if bytes <= 1 << 20 {
+            prop_assert!((left_s(tail_s) - exchange_s).abs() < ROUNDING, "one bucket is there as a whole, or not");
+        }
+        // In closed form: gradients that get ready at a steady rate wait for the link, or the link for them.
+        if bytes > 128 << 20 && exchange_s > tail_s {
+            prop_assert!((left_s(tail_s) - (exchange_s - tail_s).max(exchange_s / 64.0)).abs() < exchange_s / 64.0 + ROUNDING);
+        }
     }
 
     #[test]

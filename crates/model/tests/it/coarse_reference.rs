@@ -208,6 +208,17 @@ fn the_runtimes_exchange_by_hand() {
         10.0 + 0.02 + 0.5,
         1e-9,
     );
+    // Eight groups of eight owners: within them 7/8 of the vector and back; then 7 of the segment's 8 pieces go to the
+    // other groups, and one's result to each of them.
+    let grouped = DirectExchange::new(64, 64, 64_000_000).unwrap();
+    close(grouped.link_bytes(), 64e6 * (7.0 / 8.0 + 7.0 / 8.0 + 2.0 * 7.0 / 64.0), 1e-6);
+    // Four hops, and 14 peers.
+    let idle = CollectiveCost { s_per_byte: 0.0, fixed_s: 0.5 };
+    close(grouped.seconds(&link, &idle).unwrap(), grouped.link_bytes() / 1e6 + 0.04 + 7.0, 1e-9);
+    // Small: to seven of the group, and the sum of the group to seven others.
+    let small = DirectExchange::new(64, 64, 4_000).unwrap();
+    close(small.link_bytes(), 4_000.0 * 14.0, 1e-9);
+    close(small.seconds(&link, &free).unwrap(), 0.056 + 0.02, 1e-12);
     // A lone worker exchanges nothing.
     close(DirectExchange::new(8, 1, 1_000_000).unwrap().seconds(&link, &cost).unwrap(), 0.0, 0.0);
 }

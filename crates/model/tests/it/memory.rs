@@ -1,7 +1,7 @@
 //! Memory of a worker: the closed form, what is refused, and what would fit.
 
 use bellwether_core::prediction::{Link, PredictError, StepModel};
-use bellwether_core::profile::{MeasuredBatch, Profile};
+use bellwether_core::profile::{MeasuredBatch, Profile, SharedState};
 use bellwether_model::memory::{MemoryLaw, bytes, vectors};
 use bellwether_model::predict::ProfileModel;
 use serde_json::json;
@@ -39,9 +39,9 @@ fn a_worker_keeps_the_sums_of_the_tree_and_its_activations() {
     let need = |batch, nodes, workers| law.worker(batch, nodes, workers).map(|need| need.bytes / MIB);
     assert_eq!(need(64.0, 8, 1), Some(116.0));
     assert_eq!(need(160.0, 8, 1), Some(140.0));
-    // One of two workers keeps a sum less, one of eight only its own.
+    // One of two workers keeps a sum less, one of eight only its own and the gradient that leaves.
     assert_eq!(need(64.0, 8, 2), Some(106.0));
-    assert_eq!(need(64.0, 8, 8), Some(86.0));
+    assert_eq!(need(64.0, 8, 8), Some(96.0));
     // Twice as many virtual nodes: half the activations, a sum more.
     assert_eq!(need(64.0, 16, 1), Some(118.0));
     // Beyond the largest measured size as in the last piece, below the smallest no less.
@@ -60,6 +60,18 @@ fn one_measured_size_bounds_smaller_ones_only() {
     assert_eq!(law.worker(64.0, 8, 1).unwrap().bytes, 120.0 * MIB);
     assert_eq!(law.worker(64.0, 16, 1).unwrap().bytes, 130.0 * MIB);
     assert_eq!(law.worker(128.0, 8, 1), None);
+}
+
+#[test]
+fn what_is_shared_falls_with_the_workers() {
+    let whole = MemoryLaw::of(&profile(&[(8, 120)])).unwrap();
+    // Two slots and a gradient of 10 MiB.
+    let sharding = Some(SharedState { copies: 2, bytes: 30 << 20 });
+    let shared = MemoryLaw::of(&Profile { sharding, ..profile(&[(8, 120)]) }).unwrap();
+    for (workers, elsewhere) in [(1, 0.0), (2, 0.0), (4, 15.0), (8, 22.5)] {
+        let [whole, shared] = [&whole, &shared].map(|law| law.worker(64.0, 8, workers).unwrap().bytes);
+        assert_eq!(whole - shared, elsewhere * MIB, "{workers}");
+    }
 }
 
 #[test]

@@ -58,8 +58,11 @@ fn profile(nodes: u32, computes: usize, bytes: &[u64], sent: &[usize], steps: &[
         steps: steps.iter().map(step).collect(),
         collective: None,
         network: Some(Network { bandwidth_bytes_per_s: 1e9, latency_s: 1e-4 }),
+        shared_memory: None,
         parsing: None,
         checkpoint_s: None,
+        tail_s: None,
+        sharding: None,
         peak_resident_bytes: None,
         processor_wait: None,
         boot: None,
@@ -135,6 +138,26 @@ fn devices(counts: &[(&str, u32)]) -> Vec<DeviceGroup> {
 
 fn rate(model: &ProfileModel, configuration: &Configuration) -> f64 {
     model.predict(&model.job(), configuration).expect("a prediction").examples_per_s
+}
+
+#[test]
+fn only_workers_of_one_machine_exchange_through_its_memory() {
+    let mut measured = profile(4, 4, &[8_000_000], &[3], &[vec![0.01; 6]]);
+    let over_socket = model(&measured);
+    let link = Link::from(measured.network.expect("a link"));
+    measured.shared_memory = Some(Network { bandwidth_bytes_per_s: 1e10, latency_s: 1e-6 });
+    let through_memory = model(&measured);
+    let fast = Link { bandwidth_bytes_per_s: 1e10, latency_s: 1e-6 };
+    let together = through_memory.configuration(4, link);
+    let at_link = rate(&over_socket, &over_socket.configuration(4, fast));
+    assert_eq!(rate(&through_memory, &together), at_link);
+    // On two machines, and over a link that is not the profiled one, there is no such memory.
+    let apart = Configuration { devices: devices(&[("device", 2), ("device", 2)]), ..together };
+    assert_eq!(rate(&through_memory, &apart), rate(&over_socket, &apart));
+    let other = Link { latency_s: 2.0 * link.latency_s, ..link };
+    let over_other = |model: &ProfileModel| rate(model, &model.configuration(4, other));
+    assert_eq!(over_other(&through_memory), over_other(&over_socket));
+    assert!(at_link > 1.2 * rate(&over_socket, &apart));
 }
 
 proptest! {

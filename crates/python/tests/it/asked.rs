@@ -166,6 +166,7 @@ fn sum_of_four(
         weights(&[1.0; PARAMETERS], 2),
         &leaves,
         (&mut gradient, &mut state),
+        None,
         &mut |result| {
             losses.push(result.loss.sum);
             losses.len() < limit
@@ -194,7 +195,7 @@ fn sums_that_the_main_thread_keeps_come_at_their_end() {
         "what the last answer left"
     );
     drop(workload);
-    let place = |is_first, merges, is_last| Sum { is_first, merges, is_last };
+    let place = |is_first, merges, is_last| Sum { is_first, merges, is_last, in_parts: false };
     assert_eq!(
         in_sums(thread.join().unwrap()),
         [

@@ -33,7 +33,7 @@ impl Vectors {
         match place {
             Place::Parameters => &mut self.parameters,
             Place::State => &mut self.state,
-            Place::Gradient => &mut self.gradient,
+            Place::Gradient | Place::Tensor(_) => &mut self.gradient,
             Place::StateOut => &mut self.state_out,
             Place::PieceParameters => &mut self.piece[0],
             Place::PieceGradient => &mut self.piece[1],
@@ -51,7 +51,12 @@ impl Memory for Shared {
     }
 
     fn take(&self, place: Place, out: &mut [f32]) -> Result<(), String> {
-        out.copy_from_slice(self.0.lock().unwrap().at(place));
+        let mut vectors = self.0.lock().unwrap();
+        match place {
+            Place::Tensor(0) => out.copy_from_slice(&vectors.gradient[..6]),
+            Place::Tensor(_) => out.copy_from_slice(&vectors.gradient[6..]),
+            place => out.copy_from_slice(vectors.at(place)),
+        }
         Ok(())
     }
 }

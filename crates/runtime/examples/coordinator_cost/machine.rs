@@ -88,6 +88,7 @@ impl Simulated {
             evaluate_every: 0,
             checkpoint_every: 0,
             slices: false,
+            sharded: false,
             verdict_every: 0,
             verdict_needs_state: true,
             checkpoint_period_s: 0.0,

@@ -1,6 +1,6 @@
 //! What the workers of a run say while it trains.
 
-use bellwether_core::record::{StepRecord, Traffic};
+use bellwether_core::record::{LinkKind, StepRecord, Traffic};
 use bellwether_runtime::membership::{
     Activity, FromWorker, Position, Report, SwitchRecord, WorkerId, WorkloadDescription,
 };
@@ -25,6 +25,7 @@ pub(super) fn report(worker: WorkerId, peers: &[WorkerId], (epoch, step): (u64, 
         received_bytes: 40_100 + peer,
         sent_s: 0.1 * step_s,
         received_s: 0.2 * step_s,
+        link: Some(LinkKind::SharedMemory),
     };
     let record = StepRecord {
         step: step - 1,

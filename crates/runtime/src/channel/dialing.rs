@@ -148,7 +148,7 @@ impl Call<'_> {
         write_until(&stream, &said, self.deadline).map_err(|reason| self.fault(reason))?;
         self.welcomed(&stream)?;
         let lane = match self.hello.kind {
-            ConnectionKind::Mesh => {
+            ConnectionKind::Mesh | ConnectionKind::Probe => {
                 lane::offer(&stream, self.deadline).map_err(|reason| self.fault(reason))?
             }
             _ => None,

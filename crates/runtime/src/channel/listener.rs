@@ -342,7 +342,7 @@ fn shake(
         None => {
             let (hello, stream) = door.admit_local(stream)?;
             let lane = match hello.kind {
-                ConnectionKind::Mesh => lane::accept(&stream, deadline)?,
+                ConnectionKind::Mesh | ConnectionKind::Probe => lane::accept(&stream, deadline)?,
                 _ => None,
             };
             limitless(&stream).map_err(|error| RefusalReason::System(error.to_string()))?;

@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bellwether_core::record::LinkKind;
 use bellwether_memory::Lane;
 use rustix::net::{RecvFlags, recv};
 use socket2::{SockAddr, Socket};
@@ -96,6 +97,16 @@ impl Stream {
         let Ok(here) = self.socket.local_addr() else { return false };
         let host = |address: SockAddr| address.as_socket().map(|address| address.ip());
         here.is_unix() || self.socket.peer_addr().is_ok_and(|there| host(there) == host(here))
+    }
+
+    /// What carries the bytes, where no shared memory does.
+    pub(crate) fn kind(&self) -> LinkKind {
+        let is_unix = self.socket.local_addr().is_ok_and(|here| here.is_unix());
+        match (&self.secrets, is_unix) {
+            (Some(_), _) => LinkKind::EncryptedTcp,
+            (None, true) => LinkKind::UnixSocket,
+            (None, false) => LinkKind::Tcp,
+        }
     }
 
     /// How long what was sent may stay unanswered, where the system counts it: not on one machine.
@@ -317,9 +328,12 @@ impl Write for Stream {
     }
 }
 
-#[cfg(test)]
 impl Stream {
-    /// Two ends of a connection with a lane of such rings.
+    /// Two ends of a connection with a lane of such rings, within one process: for what feeds decoders.
+    ///
+    /// # Panics
+    ///
+    /// If the system gives no descriptors, or no memory.
     pub(crate) fn pair_with_lane(ring_bytes: usize) -> (Stream, Stream) {
         let (one, other) = UnixStream::pair().expect("descriptors");
         let (lane, descriptor) = Lane::create(ring_bytes).expect("memory");

@@ -1,18 +1,20 @@
 //! Runs one collective: a loop over nonblocking connections, in the calling thread.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bellwether_core::record::Traffic;
+use bellwether_core::record::{LinkKind, Traffic};
 
 use super::CollectiveError;
+use super::feed::{Fed, Feed};
 use super::inputs::{Inputs, Kept};
 use super::lent::Lent;
 use super::peer::{Fault, Peer, received_length};
-use super::plan::CollectivePlan;
+use super::plan::{CollectivePlan, Mode};
 use super::reduce::Reduction;
 use super::route::Route;
-use super::step::{Done, Step, Values};
+use super::step::{Own, Step, Values};
 use super::waiting::{look, wait};
 use super::wake::WakeReceiver;
 use crate::frame::{CONTROL_BYTES_MAX, Stamp};
@@ -33,6 +35,14 @@ pub struct Outcome {
     pub dead_shadows: Vec<u64>,
     /// What was moved, by peer.
     pub traffic: Vec<Traffic>,
+}
+
+/// What a worker brings to a collective.
+struct Input<'a> {
+    control: Option<Cow<'a, [u8]>>,
+    own: Own<'a>,
+    /// Where the rest of both comes from.
+    feed: Option<Feed<'a>>,
 }
 
 /// One worker's side of the collectives of one plan, with the buffers they need.
@@ -109,10 +119,65 @@ impl Collective {
         }
         let right_length = |partial: &&[f32]| partial.len() == self.plan.length;
         assert!(partials.iter().all(right_length), "partial sums have the plan's length");
-        self.exchange(mesh, stamp, header, partials, out, wake)
+        let input = Input { control: Some(Cow::Borrowed(header)), own: Own::Whole(partials), feed: None };
+        self.exchange(mesh, stamp, input, out, wake)
     }
 
-    /// Takes part as a shadow: contributes nothing, writes the canonical sum to `out`.
+    /// As [`run`](Collective::run), with partial sums that come while others are still computed, and control bytes
+    /// after them. What is ready travels at once. The other members need not do the same.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`run`](Collective::run); [`CollectiveError::Interrupted`] also if the other end of `feed` was dropped
+    /// too early.
+    ///
+    /// # Panics
+    ///
+    /// If this worker is a shadow of the plan, a length is not as above, or the buckets that were handed over are not
+    /// those of the plan.
+    pub fn run_fed(
+        &mut self,
+        mesh: &mut Mesh,
+        stamp: Stamp,
+        feed: Feed<'_>,
+        out: &mut [f32],
+        wake: &WakeReceiver,
+    ) -> Result<Outcome, CollectiveError> {
+        assert!(self.plan.rank().is_some(), "a shadow receives");
+        let input = Input { control: None, own: Own::Buckets(Vec::new()), feed: Some(feed) };
+        self.exchange(mesh, stamp, input, out, wake)
+    }
+
+    /// Takes part in a [gathering](CollectivePlan::gather) as a member: gives the others what this worker owns of
+    /// `out`, and writes there what they own.
+    ///
+    /// - `stamp`, `header`: as for [`run`](Collective::run).
+    /// - `out`: the plan's length; its [own pieces](CollectivePlan::own_pieces) are there.
+    ///
+    /// # Errors
+    ///
+    /// Same errors as [`run`](Collective::run).
+    ///
+    /// # Panics
+    ///
+    /// If this worker is a shadow of the plan, the plan is neither of a gathering nor a delivery, or a length is not as
+    /// above.
+    pub fn share(
+        &mut self,
+        mesh: &mut Mesh,
+        stamp: Stamp,
+        header: &[u8],
+        out: &mut [f32],
+        wake: &WakeReceiver,
+    ) -> Result<Outcome, CollectiveError> {
+        assert!(self.plan.rank().is_some(), "a shadow receives");
+        assert!(self.plan.phase.begins_with_results(), "where sums are to be made, members run");
+        assert!(header.len() <= CONTROL_BYTES_MAX, "control bytes have a limit");
+        let input = Input { control: Some(Cow::Borrowed(header)), own: Own::Whole(&[]), feed: None };
+        self.exchange(mesh, stamp, input, out, wake)
+    }
+
+    /// Takes part as a shadow: contributes nothing, writes the canonical sum to `out`, or what a gathering brings.
     ///
     /// # Errors
     ///
@@ -129,15 +194,15 @@ impl Collective {
         wake: &WakeReceiver,
     ) -> Result<Outcome, CollectiveError> {
         assert!(self.plan.rank().is_none(), "a member contributes");
-        self.exchange(mesh, stamp, &[], &[], out, wake)
+        let input = Input { control: Some(Cow::Borrowed(&[])), own: Own::Whole(&[]), feed: None };
+        self.exchange(mesh, stamp, input, out, wake)
     }
 
     fn exchange(
         &mut self,
         mesh: &mut Mesh,
         stamp: Stamp,
-        control: &[u8],
-        partials: &[&[f32]],
+        input: Input<'_>,
         out: &mut [f32],
         wake: &WakeReceiver,
     ) -> Result<Outcome, CollectiveError> {
@@ -146,30 +211,38 @@ impl Collective {
             peer.reset();
         }
         let Collective { plan, peers, received, kept, blocks, inputs } = self;
-        let (done, began) = (Done::default(), Instant::now());
-        let lent = mesh.arena.as_ref().and_then(|arena| Lent::of(plan, arena, partials, out));
+        let Input { control, own, feed } = input;
+        let (done, began) = (plan.done_before(), Instant::now());
+        // Small vectors are sent as a whole anyway.
+        let lent = mesh.arena.as_ref().filter(|_| plan.mode == Mode::Bulk).and_then(|arena| {
+            let offsets = feed.as_ref().map_or_else(|| own.offsets(arena), |feed| feed.offsets.clone());
+            Lent::of(arena, offsets?, out)
+        });
         let lent = lent.map(|lent| lent.encode());
-        let step = Step { plan, stamp, control, partials, lent, done, of_group: None, of_all: None, began };
+        let step = Step { plan, stamp, control, own, lent, done, of_group: None, of_all: None, began };
         let progress = mesh.progress.clone();
-        let links = connect(peers, mesh, plan.buffer_bytes())?;
-        for (peer, link) in peers.iter_mut().zip(&links) {
-            let can_borrow = link.as_ref().is_some_and(|link| peer.can_borrow(plan, link));
-            peer.is_lent_to = step.lent.is_some() && can_borrow;
+        let mut links = connect(peers, mesh, plan.buffer_bytes())?;
+        for (peer, link) in peers.iter_mut().zip(&mut links) {
+            let Some(link) = link else { continue };
+            peer.is_lent_to = peer.can_borrow(plan, link) && step.lent.is_some();
+            peer.traffic.link = Some(if peer.is_lent_to { LinkKind::Lent } else { link.conduit.kind });
         }
-        let mut exchange = Exchange { step, peers, links, received, kept, blocks, inputs, out, progress };
+        let mut exchange =
+            Exchange { step, peers, links, received, kept, blocks, inputs, out, feed, progress };
         let result = exchange.run(wake);
+        let control = exchange.step.control.take().map(Cow::into_owned);
         if let (Err(_), Some(arena)) = (&result, &mesh.arena) {
             arena.revoke();
         }
-        result.map(|()| self.outcome(control))
+        result.map(|()| self.outcome(control.unwrap_or_default()))
     }
 
-    fn outcome(&mut self, control: &[u8]) -> Outcome {
+    fn outcome(&mut self, control: Vec<u8>) -> Outcome {
         let mut headers = vec![Vec::new(); self.plan.members.len()];
         let mut dead_shadows = Vec::new();
         let traffic = self.peers.iter().filter(|peer| peer.alive).map(|peer| peer.traffic).collect();
         if let Some(rank) = self.plan.rank() {
-            headers[rank] = control.to_vec();
+            headers[rank] = control;
         }
         for peer in &mut self.peers {
             match peer.rank {
@@ -215,7 +288,7 @@ pub(super) fn lost(worker: u64, why: impl ToString) -> CollectiveError {
 }
 
 /// A collective in progress.
-struct Exchange<'a, 'm> {
+struct Exchange<'a, 'm, 'f> {
     step: Step<'a>,
     peers: &'a mut [Peer],
     links: Vec<Option<&'m mut Link>>,
@@ -224,17 +297,20 @@ struct Exchange<'a, 'm> {
     blocks: &'a mut [f32],
     inputs: &'a Inputs,
     out: &'a mut [f32],
+    /// Until it has brought all.
+    feed: Option<Feed<'f>>,
     progress: Option<Arc<Progress>>,
 }
 
-impl Exchange<'_, '_> {
+impl<'f: 'a, 'a> Exchange<'a, '_, 'f> {
     fn run(&mut self, wake: &WakeReceiver) -> Result<(), CollectiveError> {
         // Set when only shadows are left to be served.
         let mut patience_ends: Option<Instant> = None;
         let mut rounds = 0;
         let mut moved = false;
         loop {
-            let mut progressed = self.send()?;
+            let mut progressed = self.take_fed()?;
+            progressed |= self.send()?;
             progressed |= self.receive()?;
             progressed |= self.gather_controls();
             progressed |= self.reduce_within()?;
@@ -255,17 +331,52 @@ impl Exchange<'_, '_> {
             moved |= progressed;
             if moved && (!progressed || rounds % ROUNDS_PER_LOOK == 0) {
                 moved = false;
-                if let Some(progress) = &self.progress {
+                if let Some(progress) = self.progress() {
                     progress.moved();
                 }
             }
             if !progressed {
-                let Exchange { step, peers, links, progress, .. } = self;
-                wait(step, peers, links, (wake, patience_ends), progress.as_deref())?;
+                let Exchange { step, peers, links, feed, progress, .. } = self;
+                let progress = progress.as_deref().filter(|_| feed.is_none());
+                let fed = feed.as_ref().map(|feed| feed.wake);
+                wait(step, peers, links, (wake, fed, patience_ends), progress)?;
             } else if rounds % ROUNDS_PER_LOOK == 0 {
                 look(wake)?;
             }
         }
+    }
+
+    /// Where this worker stands is up to this exchange only once it computes no more.
+    fn progress(&self) -> Option<&Progress> {
+        self.progress.as_deref().filter(|_| self.feed.is_none())
+    }
+
+    /// Takes what was computed in the meantime.
+    fn take_fed(&mut self) -> Result<bool, CollectiveError> {
+        let mut took = false;
+        while let Some(feed) = &self.feed {
+            let Some(fed) = feed.next()? else { break };
+            took = true;
+            let plan = self.step.plan;
+            match (fed, &mut self.step.own) {
+                (Fed::Bucket(partials), Own::Buckets(buckets)) => {
+                    let length = plan.cut.buckets[buckets.len()].len();
+                    assert_eq!(Some(partials.len()), plan.rank().map(|rank| plan.partials[rank]));
+                    assert!(
+                        partials.iter().all(|partial| partial.len() == length),
+                        "a slice of the bucket's length"
+                    );
+                    buckets.push(partials);
+                }
+                (Fed::Control(bytes), own) => {
+                    assert!(own.ready() >= plan.cut.buckets.len(), "control bytes come after all buckets");
+                    assert!(bytes.len() <= CONTROL_BYTES_MAX, "control bytes have a limit");
+                    (self.step.control, self.feed) = (Some(Cow::Owned(bytes)), None);
+                }
+                (Fed::Bucket(_), Own::Whole(_)) => unreachable!("a feed brings all buckets"),
+            }
+        }
+        Ok(took)
     }
 
     fn send(&mut self) -> Result<bool, CollectiveError> {
@@ -296,11 +407,15 @@ impl Exchange<'_, '_> {
         Ok(progressed)
     }
 
-    /// Whether the result is here and every member has what it needs of this worker.
+    /// Whether this worker has brought all, the result is here, and every member has what it needs of this worker.
     fn members_are_served(&self) -> bool {
         let plan = self.step.plan;
         let served = |peer: &Peer| peer.has_received(plan) && peer.has_sent(plan);
-        self.step.done == plan.all_done() && self.peers.iter().filter(|peer| peer.rank.is_some()).all(served)
+        // Where no member needs the control bytes, all else may be done before they come.
+        let brought = self.feed.is_none();
+        brought
+            && self.step.done == plan.all_done()
+            && self.peers.iter().filter(|peer| peer.rank.is_some()).all(served)
     }
 
     fn shadows_are_served(&self) -> bool {

@@ -1,15 +1,17 @@
 //! Memory that is lent: a peer of this machine reads partial sums and results where they lie.
 //!
 //! A worker whose vectors lie in an [`Arena`] tells such a peer once where they are, and of each piece of the result
-//! that it is there; the peer copies a piece when it adds it up, or takes it over. A collective ends when all that was
-//! lent has been returned, so what comes after may write there. One that fails revokes all that it lent: a peer that
-//! still reads finds that out before it uses what it read.
+//! that it is there; the peer copies a piece when it adds it up, or takes it over. It lends to peers that have said
+//! that they mapped its arena, which it passed on when the two met; others are sent copies. So the lender alone
+//! decides, before a collective begins, and its frames say so. A collective ends when all that was lent has been
+//! returned, so what comes after may write there. One that fails revokes all that it lent: a peer that still reads
+//! finds that out before it uses what it read.
 
 use std::io;
 
 use bellwether_memory::{Arena, Broken, View};
 
-use super::plan::{CollectivePlan, Mode};
+use crate::bfloat;
 use crate::frame::ProtocolError;
 use crate::mesh::Link;
 
@@ -22,12 +24,8 @@ pub(super) struct Lent {
 }
 
 impl Lent {
-    /// What this worker can lend, if all of it lies in its arena and is not sent as a whole anyway.
-    pub(super) fn of(plan: &CollectivePlan, arena: &Arena, partials: &[&[f32]], out: &[f32]) -> Option<Lent> {
-        if plan.mode == Mode::Small || partials.is_empty() {
-            return None;
-        }
-        let partials = partials.iter().map(|partial| arena.offset_of(partial)).collect::<Option<_>>()?;
+    /// What this worker can lend: `out`, if it lies in the arena, and partial sums that lie at these places.
+    pub(super) fn of(arena: &Arena, partials: Vec<u64>, out: &[f32]) -> Option<Lent> {
         Some(Lent { generation: arena.generation(), out: arena.offset_of(out)?, partials })
     }
 
@@ -49,18 +47,39 @@ impl Lent {
         Some(Lent { generation, out, partials: words.collect() })
     }
 
-    /// Copies values of the sum, which begin at `start`.
-    pub(super) fn read_sum(&self, view: &View, start: usize, into: &mut [f32]) -> io::Result<()> {
-        view.read(self.generation, self.out.wrapping_add(start as u64), into).map_err(broken)
+    /// Copies a part of the sum, whose first `halves` values are bfloat16 numbers.
+    pub(super) fn read_sum(
+        &self,
+        view: &View,
+        start: usize,
+        into: &mut [f32],
+        halves: usize,
+    ) -> io::Result<()> {
+        self.read(view, self.out.wrapping_add(start as u64), into, halves)
     }
 
-    /// Copies values of all partial sums, which begin at `start`: one after another.
-    pub(super) fn read_partials(&self, view: &View, start: usize, into: &mut [f32]) -> io::Result<()> {
+    /// Copies the same part of all partial sums, one after another.
+    pub(super) fn read_partials(
+        &self,
+        view: &View,
+        start: usize,
+        into: &mut [f32],
+        halves: usize,
+    ) -> io::Result<()> {
         let length = into.len() / self.partials.len().max(1);
         for (partial, into) in self.partials.iter().zip(into.chunks_mut(length.max(1))) {
-            view.read(self.generation, partial.wrapping_add(start as u64), into).map_err(broken)?;
+            self.read(view, partial.wrapping_add(start as u64), into, halves)?;
         }
         Ok(())
+    }
+
+    fn read(&self, view: &View, offset: u64, into: &mut [f32], halves: usize) -> io::Result<()> {
+        view.read(self.generation, offset, into).map_err(broken)?;
+        // What came in frames cannot be anything else.
+        if bfloat::are_rounded(&into[..halves]) {
+            return Ok(());
+        }
+        Err(io::Error::other("it lends values that are not rounded to bfloat16"))
     }
 }
 

@@ -9,13 +9,15 @@ use thiserror::Error;
 
 use super::headers;
 use super::lent::{Borrowed, view};
-use super::plan::{CollectivePlan, LOOKAHEAD};
+use super::plan::{CollectivePlan, LOOKAHEAD, Mode};
 use super::route::{Route, Sequence, Way};
 use super::step::Step;
 use crate::frame::{CONTROL_BYTES_MAX, FRAME_HEADER_BYTES, FrameHeader, FrameKind, ProtocolError};
 use crate::mesh::{Link, Moved};
 
+pub mod fuzz;
 mod lending;
+mod packing;
 mod sending;
 
 /// Frames gathered into one write.
@@ -44,6 +46,8 @@ struct Outgoing {
     kind: FrameKind,
     index: usize,
     payload_bytes: usize,
+    /// What it holds, if that is not what lies in memory.
+    packed: Vec<u8>,
     /// Bytes sent, header included.
     sent: usize,
 }
@@ -74,6 +78,8 @@ pub(super) struct Peer {
     /// Whether a read may succeed, as far as is known.
     pub(super) readable: bool,
     queue: VecDeque<Outgoing>,
+    /// Memory for frames that are packed.
+    spare: Vec<Vec<u8>>,
     controls_queued: usize,
     contributions_queued: usize,
     /// Contributions that were handed to the system.
@@ -102,6 +108,7 @@ impl Peer {
             writable: true,
             readable: true,
             queue: VecDeque::with_capacity(FRAMES_PER_WRITE),
+            spare: Vec::new(),
             controls_queued: 0,
             contributions_queued: 0,
             contributions_sent: 0,
@@ -117,9 +124,9 @@ impl Peer {
 
     /// Forgets the last collective, but for the buffers.
     pub(super) fn reset(&mut self) {
-        let mut queue = std::mem::take(&mut self.queue);
+        let (mut queue, spare) = (std::mem::take(&mut self.queue), std::mem::take(&mut self.spare));
         queue.clear();
-        *self = Peer { queue, ..Peer::new(self.worker, self.rank, self.route) };
+        *self = Peer { queue, spare, ..Peer::new(self.worker, self.rank, self.route) };
     }
 
     fn route<'p>(&self, plan: &'p CollectivePlan) -> &'p Route {
@@ -189,6 +196,9 @@ impl Peer {
 
     /// Whether the frame being received must wait for a free place.
     fn is_ahead(&self, step: &Step<'_>) -> bool {
+        if self.borrowed.lent.is_some() {
+            return false;
+        }
         let crosses = self.route(step.plan).from.crosses;
         let added = if crosses { step.done.across } else { step.done.within };
         matches!(self.incoming, Incoming::Payload { kind: FrameKind::Contribution, index, .. }
@@ -221,8 +231,10 @@ impl Peer {
                 Incoming::Payload { kind, index, length, filled } if filled == length => {
                     if let (FrameKind::Result, Some(lent)) = (kind, &self.borrowed.lent) {
                         let range = step.plan.range(&self.route(step.plan).from.results, index);
-                        lent.read_sum(view(link)?, range.start, &mut out[range])?;
+                        let halves = step.plan.halves_in(&range);
+                        lent.read_sum(view(link)?, range.start, &mut out[range], halves)?;
                     }
+                    self.unpack((kind, index), step.plan, received, out);
                     self.finish(kind, index, step.plan)?;
                     self.traffic.received_bytes += (FRAME_HEADER_BYTES + length) as u64;
                     self.traffic.received_s = step.began.elapsed().as_secs_f64();
@@ -278,7 +290,8 @@ impl Peer {
             FrameKind::Lent => return self.borrowed.target(filled, length),
             FrameKind::Returned => return &mut [],
         };
-        &mut bytemuck::cast_slice_mut(values)[filled..]
+        // Values that are packed take less than their place.
+        &mut bytemuck::cast_slice_mut(values)[filled..length]
     }
 
     /// Reads ahead into the stash; says whether anything came.
@@ -315,14 +328,17 @@ impl Peer {
             FrameKind::Result => (self.results_received, Some(&way.results), 1),
         };
         let count = sequence.map_or(way.controls.len(), |sequence| sequence.count);
-        let early = sequence.is_some() && self.controls_received == 0 && !way.controls.is_empty();
-        if early || index != next || index >= count {
+        let controls_first = plan.mode == Mode::Small && !way.controls.is_empty();
+        let early = sequence.is_some() && self.controls_received == 0 && controls_first;
+        // Where they are there to be read, a contribution stands for all before it.
+        let passes = header.kind == FrameKind::Contribution && self.borrowed.lent.is_some();
+        if early || index < next || (index > next && !passes) || index >= count {
             return Err(out_of_turn);
         }
         let expected = match sequence {
             // It is there to be read.
             Some(_) if self.borrowed.lent.is_some() => 0,
-            Some(sequence) => 4 * (vectors * plan.range(sequence, index).len()) as u64,
+            Some(sequence) => plan.bytes(&plan.range(sequence, index), vectors) as u64,
             None => {
                 let most = headers::bytes_max(plan, self.rank.unwrap_or(0), way.controls[index]);
                 self.controls.push(Vec::new());
@@ -348,7 +364,6 @@ impl Peer {
             FrameKind::Result => self.results_received = index + 1,
             FrameKind::Lent => {
                 self.borrowed.came()?;
-                self.contributions_received = self.route(plan).from.contributions.count;
             }
             FrameKind::Returned => self.returned = true,
         }

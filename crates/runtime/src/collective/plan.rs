@@ -4,14 +4,22 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
 
+use bellwether_core::groups::Groups;
 use thiserror::Error;
 
-use super::groups::Groups;
 use super::reduce::Reduction;
 use super::route::{Route, Seat, Sequence};
 use crate::tree::maximal_nodes;
 
+mod cut;
+mod halves;
 mod routes;
+mod shards;
+
+pub(super) use cut::Cut;
+use cut::SEGMENT_ALIGNMENT;
+pub use cut::{Held, Lengths};
+pub(super) use shards::Phase;
 
 /// Pieces that may be received from a peer beyond those already reduced.
 pub(super) const LOOKAHEAD: usize = 3;
@@ -39,8 +47,11 @@ const IN_FLIGHT_BYTES: usize = 512 * 1024;
 /// system's choice is as good or better.
 const IN_FLIGHT_BYTES_MIN: usize = 128 * 1024;
 
-/// Segments begin at multiples of this many values (one cache line).
-const SEGMENT_ALIGNMENT: usize = 16;
+/// Bytes of one partial sum in one bucket, at least: a bucket that gets ready wakes the thread that exchanges it.
+const BUCKET_BYTES: usize = 1 << 20;
+
+/// Buckets of one vector, at most.
+const BUCKETS_MAX: usize = 64;
 
 /// How long members wait for shadows once they have finished among themselves.
 pub const SHADOW_PATIENCE: Duration = Duration::from_secs(2);
@@ -88,6 +99,27 @@ pub enum PlanError {
     /// The groups do not begin at ascending ranks from 0 on.
     #[error("groups of members that begin at ranks {0:?}")]
     Groups(Vec<usize>),
+    /// A part of the parameters does not begin where the one before it ends, or its holders are not distinct ranks of
+    /// members, at least one.
+    #[error(
+        "part {part} of the parameters is {found:?}, expected one from {expected_start} that members hold"
+    )]
+    Part {
+        /// Its place among the parts.
+        part: usize,
+        /// The part.
+        found: Held,
+        /// Where it should begin.
+        expected_start: usize,
+    },
+    /// The parts end elsewhere than the parameters.
+    #[error("parts up to {covered} of {parameters} parameters")]
+    Parts {
+        /// End of the last part.
+        covered: usize,
+        /// Number of parameters.
+        parameters: usize,
+    },
     /// The vector is too long for the frames' 32-bit lengths and indices.
     #[error("a vector of {0} values is too long")]
     TooLong(usize),
@@ -109,13 +141,15 @@ pub(crate) struct Sizes {
     pub(crate) small_bytes_max: usize,
     /// Bytes of one partial sum in one piece, at most.
     pub(crate) piece_bytes: usize,
+    /// Bytes of one partial sum in one bucket, at least.
+    pub(crate) bucket_bytes: usize,
 }
 
 impl Sizes {
     /// As measured, for members with this many peers.
     fn usual(peers: usize) -> Sizes {
         let small_bytes_max = SMALL_BYTES_MAX.min(SMALL_BYTES_TOTAL_MAX / peers.max(1));
-        Sizes { small_bytes_max, piece_bytes: PIECE_BYTES }
+        Sizes { small_bytes_max, piece_bytes: PIECE_BYTES, bucket_bytes: BUCKET_BYTES }
     }
 }
 
@@ -128,15 +162,18 @@ pub struct CollectivePlan {
     pub(super) shadows: Vec<u64>,
     pub(super) groups: Groups,
     pub(super) length: usize,
+    /// Leading values that are bfloat16 numbers in every sum.
+    halves: usize,
     /// Partial sums that each rank holds.
     pub(super) partials: Vec<usize>,
     /// Maximal nodes of each group's range.
     pub(super) group_nodes: Vec<usize>,
     pub(super) mode: Mode,
-    /// Values per piece.
-    pub(super) piece: usize,
-    /// Segment of each owner of a group in bulk mode; in small mode the whole vector, once.
-    columns: Vec<Range<usize>>,
+    pub(super) phase: Phase,
+    /// Parts of the vector in ascending order; none where the phase is the whole.
+    held: Vec<Held>,
+    /// A column for each owner of a group in bulk mode; in small mode one for all.
+    pub(super) cut: Cut,
     /// What it has to do with each of its peers.
     pub(super) routes: Vec<Route>,
     /// The additions from the members' partial sums to each of the group's.
@@ -147,11 +184,11 @@ pub struct CollectivePlan {
 }
 
 impl CollectivePlan {
-    /// The plan of worker `me`, a member or a shadow, for vectors of `length` values.
+    /// The plan of worker `me`, a member or a shadow, for vectors of these lengths.
     ///
     /// `members` are in rank order and hold `0..virtual_nodes` without gaps; `shadows` receive the
     /// result and contribute nothing. All workers must plan from the same arguments (but for `me`).
-    /// A `length` of 0 exchanges control bytes only. Many members exchange in groups.
+    /// A length of 0 exchanges control bytes only. Many members exchange in groups.
     ///
     /// # Errors
     ///
@@ -161,13 +198,13 @@ impl CollectivePlan {
         members: Vec<Member>,
         shadows: Vec<u64>,
         me: u64,
-        length: usize,
+        lengths: impl Into<Lengths>,
     ) -> Result<CollectivePlan, PlanError> {
         check_members(virtual_nodes, &members)?;
         let nodes: Vec<Range<u32>> = members.iter().map(|member| member.nodes.clone()).collect();
         let groups = Groups::choose(virtual_nodes, &nodes);
         let sizes = Sizes::usual(groups.peers_max(shadows.len()));
-        Self::with_groups(virtual_nodes, members, shadows, me, length, (groups, sizes))
+        Self::with_groups(virtual_nodes, members, shadows, me, lengths, (groups, sizes))
     }
 
     /// As [`new`](CollectivePlan::new), in groups that begin at the ranks `bounds`, of which the first is 0.
@@ -181,13 +218,13 @@ impl CollectivePlan {
         members: Vec<Member>,
         shadows: Vec<u64>,
         me: u64,
-        length: usize,
+        lengths: impl Into<Lengths>,
         bounds: &[usize],
     ) -> Result<CollectivePlan, PlanError> {
         let all = bounds.iter().copied().chain([members.len()]).collect();
         let groups = Groups::new(all).ok_or_else(|| PlanError::Groups(bounds.to_vec()))?;
         let sizes = Sizes::usual(groups.peers_max(shadows.len()));
-        Self::with_groups(virtual_nodes, members, shadows, me, length, (groups, sizes))
+        Self::with_groups(virtual_nodes, members, shadows, me, lengths, (groups, sizes))
     }
 
     /// As [`new`](CollectivePlan::new) with groups and sizes of the caller's choice.
@@ -196,9 +233,11 @@ impl CollectivePlan {
         members: Vec<Member>,
         shadows: Vec<u64>,
         me: u64,
-        length: usize,
+        lengths: impl Into<Lengths>,
         (groups, sizes): (Groups, Sizes),
     ) -> Result<CollectivePlan, PlanError> {
+        let lengths = lengths.into();
+        let length = lengths.total();
         check_members(virtual_nodes, &members)?;
         let seat = seat(&members, &shadows, me)?;
         if groups.members() != members.len() {
@@ -212,10 +251,8 @@ impl CollectivePlan {
         let of_groups: Vec<Vec<Range<u32>>> = (0..groups.count())
             .map(|group| {
                 let ranks = groups.ranks(group);
-                maximal_nodes(
-                    virtual_nodes,
-                    members[ranks.start].nodes.start..members[ranks.end - 1].nodes.end,
-                )
+                let nodes = members[ranks.start].nodes.start..members[ranks.end - 1].nodes.end;
+                maximal_nodes(virtual_nodes, nodes)
             })
             .collect();
         let group_nodes: Vec<usize> = of_groups.iter().map(Vec::len).collect();
@@ -223,15 +260,17 @@ impl CollectivePlan {
         let values = length.checked_mul(most_partials).filter(|values| *values <= usize::MAX / 8);
         let bytes = 4 * values.ok_or(PlanError::TooLong(length))?;
         let mode = if bytes <= sizes.small_bytes_max { Mode::Small } else { Mode::Bulk };
-        let (piece, columns) = match mode {
-            Mode::Small => (length.max(1), segments(length, 1)),
-            Mode::Bulk => {
-                (bulk_piece(length, &groups, sizes.piece_bytes), segments(length, groups.columns()))
-            }
+        let piece = match mode {
+            Mode::Small => length.max(1),
+            Mode::Bulk => bulk_piece(length, &groups, sizes.piece_bytes),
         };
         if length / piece > u32::MAX as usize || piece.saturating_mul(4 * most_partials) > u32::MAX as usize {
             return Err(PlanError::TooLong(length));
         }
+        let cut = match mode {
+            Mode::Small => Cut::whole(length),
+            Mode::Bulk => bulk_cut(lengths, groups.columns(), piece, sizes.bucket_bytes),
+        };
         let group = match seat {
             Seat::Member(rank) => groups.place(rank).0,
             Seat::Shadow(_) => 0,
@@ -244,10 +283,12 @@ impl CollectivePlan {
             shadows,
             groups,
             length,
+            halves: 0,
             partials,
             mode,
-            piece,
-            columns,
+            phase: Phase::Whole,
+            held: Vec::new(),
+            cut,
             routes: Vec::new(),
             within: Reduction::each(&of_groups[group], &within),
             across: Reduction::new(0..virtual_nodes, &of_groups.concat()),
@@ -274,6 +315,16 @@ impl CollectivePlan {
     /// Number of values of the vector.
     pub fn length(&self) -> usize {
         self.length
+    }
+
+    /// The parts of the vector that a collective takes one after another, as a backward pass leaves them.
+    pub fn buckets(&self) -> &[Range<usize>] {
+        &self.cut.buckets
+    }
+
+    /// Whether a part of the vector can be under way while others are missing.
+    pub fn is_in_buckets(&self) -> bool {
+        self.mode == Mode::Bulk && self.cut.buckets.len() > 1
     }
 
     /// Members in rank order.
@@ -307,14 +358,17 @@ impl CollectivePlan {
 
     /// Number of pieces of a column.
     pub(super) fn pieces(&self, column: usize) -> usize {
-        self.columns[column].len().div_ceil(self.piece)
+        self.cut.pieces(column)
+    }
+
+    /// Pieces of the sequence's column in the first `buckets`.
+    pub(super) fn ready(&self, sequence: &Sequence, buckets: usize) -> usize {
+        if sequence.count == 0 { 0 } else { self.cut.ready(sequence.column, buckets) }
     }
 
     /// Where a piece of a column lies in the vector.
     pub(super) fn piece_range(&self, column: usize, piece: usize) -> Range<usize> {
-        let segment = &self.columns[column];
-        let start = segment.start + piece * self.piece;
-        start..segment.end.min(start + self.piece)
+        self.cut.piece(column, piece)
     }
 
     /// Where a piece of a sequence lies in the vector.
@@ -324,7 +378,7 @@ impl CollectivePlan {
 
     /// Values of a column's longest piece.
     pub(super) fn longest(&self, column: usize) -> usize {
-        self.columns[column].len().min(self.piece)
+        self.cut.longest(column)
     }
 
     /// This worker's group; that of a shadow counts only where there is one group.
@@ -368,6 +422,15 @@ fn seat(members: &[Member], shadows: &[u64], me: u64) -> Result<Seat, PlanError>
     member.or_else(shadow).ok_or(PlanError::NotPresent(me))
 }
 
+/// The buckets and pieces in bulk mode: every owner has a piece of every bucket.
+fn bulk_cut(lengths: Lengths, owners: usize, piece: usize, bucket_bytes: usize) -> Cut {
+    Cut::segments(lengths, owners, bucket_values(lengths, owners, piece, bucket_bytes), piece)
+}
+
+fn bucket_values(lengths: Lengths, owners: usize, piece: usize, bucket_bytes: usize) -> usize {
+    (bucket_bytes / 4).max(owners * piece).max(lengths.total().div_ceil(BUCKETS_MAX))
+}
+
 /// Values per piece in bulk mode. Where there are several groups, a column has at least a piece for each.
 fn bulk_piece(length: usize, groups: &Groups, piece_bytes: usize) -> usize {
     let most = (piece_bytes / 4).next_multiple_of(SEGMENT_ALIGNMENT);
@@ -393,17 +456,6 @@ fn check_members(virtual_nodes: u32, members: &[Member]) -> Result<(), PlanError
     Ok(())
 }
 
-/// Splits `0..length` evenly, at multiples of [`SEGMENT_ALIGNMENT`].
-fn segments(length: usize, workers: usize) -> Vec<Range<usize>> {
-    let units = length.div_ceil(SEGMENT_ALIGNMENT);
-    let bound = |rank: usize| {
-        // In u128, as the product may pass 64 bits.
-        let unit = (rank as u128 * units as u128 / workers as u128) as usize;
-        length.min(unit * SEGMENT_ALIGNMENT)
-    };
-    (0..workers).map(|rank| bound(rank)..bound(rank + 1)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -412,20 +464,6 @@ mod tests {
     fn members(virtual_nodes: u32, workers: u32) -> Vec<Member> {
         let ranges = ranges(virtual_nodes, workers).into_iter();
         ranges.enumerate().map(|(i, nodes)| Member { worker: i as u64, nodes }).collect()
-    }
-
-    #[test]
-    fn segments_cover_the_vector_once() {
-        for length in [0usize, 1, 15, 16, 17, 100, 1000, 4097] {
-            for workers in 1..20 {
-                let mut at = 0;
-                for segment in segments(length, workers) {
-                    assert_eq!(segment.start, at);
-                    at = segment.end;
-                }
-                assert_eq!(at, length);
-            }
-        }
     }
 
     #[test]

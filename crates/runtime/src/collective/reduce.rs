@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use crate::tree::{add_assign, children};
+use crate::bfloat::{add_assign, round};
+use crate::tree::children;
 
 /// Values per block: a few blocks lie in the first-level cache together.
 const BLOCK: usize = 2048;
@@ -75,7 +76,7 @@ impl Reduction {
         if self.additions.len() < 2 { 0 } else { self.blocks * BLOCK }
     }
 
-    /// Writes the sum of all inputs to `out`.
+    /// Writes the sum of all inputs to `out`; each addition rounds the first `halves` values to bfloat16.
     ///
     /// `input(i, range)` is the values `range` of input `i`, where `0..out.len()` is the whole input.
     pub(super) fn run<'a>(
@@ -83,19 +84,21 @@ impl Reduction {
         input: impl Fn(usize, Range<usize>) -> &'a [f32],
         scratch: &mut [f32],
         out: &mut [f32],
+        halves: usize,
     ) {
         match self.additions.as_slice() {
             [] => out.copy_from_slice(input(0, 0..out.len())),
             // One addition needs no scratch, hence no blocks.
-            [only] => self.last(*only, 0..out.len(), &input, scratch, out),
+            [only] => Self::last(*only, 0..out.len(), &input, scratch, out, halves),
             [additions @ .., last] => {
                 let mut start = 0;
                 while start < out.len() {
                     let range = start..out.len().min(start + BLOCK);
+                    let halves = halves.clamp(range.start, range.end) - range.start;
                     for addition in additions {
-                        Self::intermediate(*addition, range.clone(), &input, scratch);
+                        Self::intermediate(*addition, range.clone(), &input, scratch, halves);
                     }
-                    self.last(*last, range.clone(), &input, scratch, &mut out[range.clone()]);
+                    Self::last(*last, range.clone(), &input, scratch, &mut out[range.clone()], halves);
                     start = range.end;
                 }
             }
@@ -107,51 +110,61 @@ impl Reduction {
         range: Range<usize>,
         input: &impl Fn(usize, Range<usize>) -> &'a [f32],
         scratch: &mut [f32],
+        halves: usize,
     ) {
         let length = range.len();
         let (to, beyond) = scratch[addition.to * BLOCK..].split_at_mut(BLOCK);
         let to = &mut to[..length];
         match (addition.left, addition.right) {
             (Operand::Input(left), Operand::Input(right)) => {
-                add(input(left, range.clone()), input(right, range), to);
+                add(input(left, range.clone()), input(right, range), to, halves);
             }
-            (Operand::Block(_), Operand::Input(right)) => add_assign(to, input(right, range)),
-            (Operand::Input(left), Operand::Block(_)) => add_before(input(left, range), to),
+            (Operand::Block(_), Operand::Input(right)) => add_assign(to, input(right, range), halves),
+            (Operand::Input(left), Operand::Block(_)) => add_before(input(left, range), to, halves),
             // The right operand lies in the next block.
-            (Operand::Block(_), Operand::Block(_)) => add_assign(to, &beyond[..length]),
+            (Operand::Block(_), Operand::Block(_)) => add_assign(to, &beyond[..length], halves),
         }
     }
 
     fn last<'a>(
-        &self,
         addition: Addition,
         range: Range<usize>,
         input: &impl Fn(usize, Range<usize>) -> &'a [f32],
         scratch: &[f32],
         out: &mut [f32],
+        halves: usize,
     ) {
         let length = range.len();
         let operand = |operand| match operand {
             Operand::Input(index) => input(index, range.clone()),
             Operand::Block(block) => &scratch[block * BLOCK..block * BLOCK + length],
         };
-        add(operand(addition.left), operand(addition.right), out);
+        add(operand(addition.left), operand(addition.right), out, halves);
     }
 }
 
-/// `out[i] = left[i] + right[i]`.
+/// `out[i] = left[i] + right[i]`, of which the first `halves` are rounded.
 #[inline]
-fn add(left: &[f32], right: &[f32], out: &mut [f32]) {
+fn add(left: &[f32], right: &[f32], out: &mut [f32], halves: usize) {
     assert!(left.len() == out.len() && right.len() == out.len(), "operands of one length");
+    let ((rounded, out), (left_of_rounded, left)) = (out.split_at_mut(halves), left.split_at(halves));
+    let (right_of_rounded, right) = right.split_at(halves);
+    for ((o, l), r) in rounded.iter_mut().zip(left_of_rounded).zip(right_of_rounded) {
+        *o = round(*l + *r);
+    }
     for ((o, l), r) in out.iter_mut().zip(left).zip(right) {
         *o = *l + *r;
     }
 }
 
-/// `right[i] = left[i] + right[i]`.
+/// `right[i] = left[i] + right[i]`, of which the first `halves` are rounded.
 #[inline]
-fn add_before(left: &[f32], right: &mut [f32]) {
+fn add_before(left: &[f32], right: &mut [f32], halves: usize) {
     assert_eq!(left.len(), right.len(), "operands of one length");
+    let ((left_of_rounded, left), (rounded, right)) = (left.split_at(halves), right.split_at_mut(halves));
+    for (r, l) in rounded.iter_mut().zip(left_of_rounded) {
+        *r = round(*l + *r);
+    }
     for (r, l) in right.iter_mut().zip(left) {
         *r += *l;
     }
@@ -171,7 +184,7 @@ mod tests {
         let values: Vec<Vec<f32>> = (0..6).map(|leaf| vec![2f32.powi(leaf * 5); 5000]).collect();
         let mut scratch = vec![0.0; reduction.scratch_length()];
         let mut out = vec![0.0; 5000];
-        reduction.run(|i, range| &values[i][range], &mut scratch, &mut out);
+        reduction.run(|i, range| &values[i][range], &mut scratch, &mut out, 0);
         let expected =
             ((values[0][0] + values[1][0]) + (values[2][0] + values[3][0])) + (values[4][0] + values[5][0]);
         assert!(out.iter().all(|v| v.to_bits() == expected.to_bits()));
@@ -181,7 +194,7 @@ mod tests {
     fn a_single_input_is_copied() {
         let reduction = Reduction::new(0..4, std::slice::from_ref(&(0..4)));
         let mut out = [0.0; 3];
-        reduction.run(|_, range| &[1.0, 2.0, 3.0][range], &mut [], &mut out);
+        reduction.run(|_, range| &[1.0, 2.0, 3.0][range], &mut [], &mut out, 0);
         assert_eq!(out, [1.0, 2.0, 3.0]);
     }
 }

@@ -1,9 +1,13 @@
 //! What all peers have in common while one collective runs.
 
+use std::borrow::Cow;
+use std::ops::Range;
 use std::time::Instant;
 
+use bellwether_memory::Arena;
+
 use super::inputs::Kept;
-use super::plan::CollectivePlan;
+use super::plan::{CollectivePlan, Cut};
 use super::route::{Headers, Way};
 use crate::frame::Stamp;
 
@@ -11,8 +15,9 @@ use crate::frame::Stamp;
 pub(super) struct Step<'a> {
     pub(super) plan: &'a CollectivePlan,
     pub(super) stamp: Stamp,
-    pub(super) control: &'a [u8],
-    pub(super) partials: &'a [&'a [f32]],
+    /// None yet while the worker still computes.
+    pub(super) control: Option<Cow<'a, [u8]>>,
+    pub(super) own: Own<'a>,
     /// Where the partial sums and `out` lie, for peers who can read them there.
     pub(super) lent: Option<Vec<u8>>,
     pub(super) done: Done,
@@ -26,9 +31,48 @@ impl Step<'_> {
     /// What the control frame with this index holds; `None` if there is none, or not all of it is here yet.
     pub(super) fn control_bytes(&self, way: &Way, index: usize) -> Option<&[u8]> {
         match way.controls.get(index)? {
-            Headers::Own => Some(self.control),
+            Headers::Own => self.control.as_deref(),
             Headers::Group => self.of_group.as_deref(),
             Headers::All => self.of_all.as_deref(),
+        }
+    }
+}
+
+/// This worker's own partial sums.
+#[derive(Debug)]
+pub(super) enum Own<'a> {
+    /// All of them.
+    Whole(&'a [&'a [f32]]),
+    /// Those of the buckets that are ready so far.
+    Buckets(Vec<Vec<&'a [f32]>>),
+}
+
+impl<'a> Own<'a> {
+    /// Buckets that are ready.
+    pub(super) fn ready(&self) -> usize {
+        match self {
+            Own::Whole(_) => usize::MAX,
+            Own::Buckets(buckets) => buckets.len(),
+        }
+    }
+
+    /// Where the partial sums lie in this arena, if all are known and lie there.
+    pub(super) fn offsets(&self, arena: &Arena) -> Option<Vec<u64>> {
+        match self {
+            Own::Whole(partials) => partials.iter().map(|partial| arena.offset_of(partial)).collect(),
+            Own::Buckets(_) => None,
+        }
+    }
+
+    /// Values of the partial sum with this number, within one piece that is ready.
+    pub(super) fn values(&self, cut: &Cut, number: usize, range: Range<usize>) -> &'a [f32] {
+        match self {
+            Own::Whole(partials) => &partials[number][range],
+            Own::Buckets(buckets) => {
+                let bucket = cut.bucket_of(range.start);
+                let start = cut.buckets[bucket].start;
+                &buckets[bucket][number][range.start - start..range.end - start]
+            }
         }
     }
 }

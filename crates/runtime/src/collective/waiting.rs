@@ -32,7 +32,7 @@ const UNREMARKABLE: Duration = Duration::from_millis(50);
 
 /// What is waited for.
 struct Waits<'w, 'f> {
-    /// The waker, and one socket of every peer that matters.
+    /// The waker, one socket of every peer that matters, and what tells of partial sums.
     descriptors: &'w mut [PollFd<'f>],
     lanes: &'w mut [(&'f mut Lane, Interest)],
     /// Whether a socket carries frames.
@@ -47,10 +47,10 @@ pub(super) fn wait(
     step: &Step<'_>,
     peers: &mut [Peer],
     links: &mut [Option<&mut Link>],
-    (wake, until): (&WakeReceiver, Option<Instant>),
+    (wake, fed, until): (&WakeReceiver, Option<&WakeReceiver>, Option<Instant>),
     progress: Option<&Progress>,
 ) -> Result<(), CollectiveError> {
-    let mut descriptors = Vec::with_capacity(1 + peers.len());
+    let mut descriptors = Vec::with_capacity(2 + peers.len());
     let mut lanes = Vec::with_capacity(peers.len());
     let mut of_peer = Vec::with_capacity(peers.len());
     descriptors.push(PollFd::new(wake, PollFlags::IN));
@@ -71,6 +71,8 @@ pub(super) fn wait(
         lanes.push((lane, interest));
     }
     let sockets = lanes.len() < of_peer.len();
+    // Behind those of the peers.
+    descriptors.extend(fed.map(|fed| PollFd::new(fed, PollFlags::IN)));
     let yields = !lanes.is_empty() || !step.plan.is_large();
     let tell = || {
         if let Some(progress) = progress {
@@ -87,6 +89,7 @@ pub(super) fn wait(
     if !ready[0].is_empty() {
         return Err(CollectiveError::Interrupted);
     }
+    fed.map(WakeReceiver::drain);
     for (index, ready) in of_peer.into_iter().zip(&ready[1..]) {
         if let Some(link) = &mut links[index] {
             note_ready(&mut peers[index], link, *ready);

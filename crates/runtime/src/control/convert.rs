@@ -3,7 +3,8 @@
 //! Reading never panics: a message that lacks a part, or carries a number out of range, is `None`, and
 //! the session that sent it ends.
 
-use bellwether_core::record::Boot;
+use bellwether_core::profile::Network;
+use bellwether_core::record::{Boot, LinkKind};
 
 use super::generated as wire;
 use crate::collective::Traffic;
@@ -53,6 +54,7 @@ pub fn write_membership(m: &Membership) -> wire::MembershipEpoch {
         promoted: m.promoted.clone(),
         accumulation: m.accumulation,
         paused: m.paused.clone(),
+        sharded: m.sharded,
     }
 }
 
@@ -75,6 +77,7 @@ pub fn read_membership(m: wire::MembershipEpoch) -> Option<Membership> {
         stop: m.stop,
         accumulation: m.accumulation,
         paused: m.paused,
+        sharded: m.sharded,
     })
 }
 
@@ -214,6 +217,31 @@ pub fn read_evaluation(e: wire::EvaluationRecord) -> EvaluationRecord {
     }
 }
 
+fn write_network(n: &Network) -> wire::Network {
+    wire::Network { bandwidth_bytes_per_s: n.bandwidth_bytes_per_s, latency_s: n.latency_s }
+}
+
+fn read_network(n: wire::Network) -> Network {
+    Network { bandwidth_bytes_per_s: n.bandwidth_bytes_per_s, latency_s: n.latency_s }
+}
+
+/// What carries bytes, for the wire.
+pub(super) fn write_link(link: Option<LinkKind>) -> wire::LinkKind {
+    match link {
+        None => wire::LinkKind::LinkUnknown,
+        Some(LinkKind::Lent) => wire::LinkKind::LinkLent,
+        Some(LinkKind::SharedMemory) => wire::LinkKind::LinkSharedMemory,
+        Some(LinkKind::UnixSocket) => wire::LinkKind::LinkUnixSocket,
+        Some(LinkKind::Tcp) => wire::LinkKind::LinkTcp,
+        Some(LinkKind::EncryptedTcp) => wire::LinkKind::LinkEncryptedTcp,
+    }
+}
+
+/// What carries bytes, from the wire; absent where it is of a kind that this release does not know.
+pub(super) fn read_link(link: i32) -> Option<LinkKind> {
+    LinkKind::ALL.into_iter().find(|kind| i32::from(write_link(Some(*kind))) == link)
+}
+
 fn write_report(r: &Report) -> wire::Report {
     let traffic = |t: &Traffic| wire::Traffic {
         peer: t.peer,
@@ -221,6 +249,7 @@ fn write_report(r: &Report) -> wire::Report {
         received_bytes: t.received_bytes,
         sent_s: t.sent_s,
         received_s: t.received_s,
+        link: write_link(t.link).into(),
     };
     let step = |s: &StepRecord| wire::StepRecord {
         step: s.step,
@@ -229,6 +258,7 @@ fn write_report(r: &Report) -> wire::Report {
         compute_s: s.compute_s,
         data_wait_s: s.data_wait_s,
         exchange_s: s.exchange_s,
+        hidden_s: s.hidden_s,
         update_s: s.update_s,
         nodes_s: s.nodes_s.clone(),
         traffic: s.traffic.iter().map(traffic).collect(),
@@ -255,6 +285,7 @@ fn read_report(r: wire::Report) -> Option<Report> {
             received_bytes: t.received_bytes,
             sent_s: t.sent_s,
             received_s: t.received_s,
+            link: read_link(t.link),
         })
     };
     let step = |s: wire::StepRecord| {
@@ -265,6 +296,7 @@ fn read_report(r: wire::Report) -> Option<Report> {
             compute_s: s.compute_s,
             data_wait_s: s.data_wait_s,
             exchange_s: s.exchange_s,
+            hidden_s: s.hidden_s,
             update_s: s.update_s,
             nodes_s: s.nodes_s,
             traffic: list(s.traffic, traffic)?,
@@ -301,12 +333,10 @@ pub fn write_from_worker(message: &FromWorker) -> wire::FromWorker {
             building_s: *building_s,
             compiling_s: *compiling_s,
         }),
-        FromWorker::LinkMeasured { bandwidth_bytes_per_s, latency_s } => {
-            Body::LinkMeasured(wire::LinkMeasured {
-                bandwidth_bytes_per_s: *bandwidth_bytes_per_s,
-                latency_s: *latency_s,
-            })
-        }
+        FromWorker::LinkMeasured { network, shared_memory } => Body::LinkMeasured(wire::LinkMeasured {
+            network: Some(write_network(network)),
+            shared_memory: shared_memory.as_ref().map(write_network),
+        }),
         FromWorker::Heartbeat => Body::Heartbeat(wire::Heartbeat { position: None }),
         FromWorker::At(position) => {
             Body::Heartbeat(wire::Heartbeat { position: Some(position::write_position(position)) })
@@ -320,6 +350,7 @@ pub fn write_from_worker(message: &FromWorker) -> wire::FromWorker {
                 accumulation: *accumulation,
             })
         }
+        FromWorker::Lacking { epoch, shard } => Body::Lacking(wire::Lacking { epoch: *epoch, shard: *shard }),
         FromWorker::Lost { epoch, step, peer, why } => {
             Body::Lost(wire::Lost { epoch: *epoch, step: *step, peer: peer.unwrap_or(0), why: why.clone() })
         }
@@ -373,8 +404,8 @@ pub fn read_from_worker(message: wire::FromWorker) -> Option<FromWorker> {
             compiling_s: m.compiling_s,
         }),
         Body::LinkMeasured(m) => FromWorker::LinkMeasured {
-            bandwidth_bytes_per_s: m.bandwidth_bytes_per_s,
-            latency_s: m.latency_s,
+            network: read_network(m.network?),
+            shared_memory: m.shared_memory.map(read_network),
         },
         Body::Heartbeat(m) => match m.position {
             Some(position) => FromWorker::At(position::read_position(position)?),
@@ -386,6 +417,7 @@ pub fn read_from_worker(message: wire::FromWorker) -> Option<FromWorker> {
             last: m.last,
             trained: (m.trained, m.accumulation),
         },
+        Body::Lacking(m) => FromWorker::Lacking { epoch: m.epoch, shard: m.shard },
         Body::Lost(m) => FromWorker::Lost {
             epoch: m.epoch,
             step: m.step,

@@ -1,8 +1,12 @@
 //! The state of a run as others see it: what `watch` shows, and what a request is answered with.
 
+use std::collections::BTreeMap;
+
+use bellwether_core::record::LinkKind;
 use serde_json::{Value, json};
 
-use super::{convert, generated as wire};
+use super::convert::{self, read_link, write_link};
+use super::generated as wire;
 use crate::membership::EvaluationRecord;
 
 /// The state of a run at one moment.
@@ -45,7 +49,7 @@ impl Status {
             json!({
                 "worker": member.worker, "stage": member.stage, "address": member.address,
                 "process": member.process, "virtual_nodes": member.virtual_nodes, "step": member.step,
-                "doing": member.doing,
+                "doing": member.doing, "links": member.links,
             })
         };
         json!({
@@ -75,6 +79,8 @@ pub struct WorkerStatus {
     pub step: u64,
     /// What its computing thread does and for how long, where it told; for people.
     pub doing: String,
+    /// The peers to which its last exchange went, by what carried it; nothing where there are too many to be named.
+    pub links: BTreeMap<LinkKind, Vec<u64>>,
 }
 
 /// The answer to a request to scale or stop a run.
@@ -94,15 +100,20 @@ impl From<wire::Reply> for Answer {
 
 impl From<WorkerStatus> for wire::WorkerStatus {
     fn from(status: WorkerStatus) -> wire::WorkerStatus {
-        let WorkerStatus { worker, stage, address, process, virtual_nodes, step, doing } = status;
-        wire::WorkerStatus { worker, stage, address, process, virtual_nodes, step, doing }
+        let WorkerStatus { worker, stage, address, process, virtual_nodes, step, doing, links } = status;
+        let by_link = |(link, peers)| wire::PeersByLink { link: write_link(Some(link)).into(), peers };
+        let links = links.into_iter().map(by_link).collect();
+        wire::WorkerStatus { worker, stage, address, process, virtual_nodes, step, doing, links }
     }
 }
 
 impl From<wire::WorkerStatus> for WorkerStatus {
     fn from(status: wire::WorkerStatus) -> WorkerStatus {
-        let wire::WorkerStatus { worker, stage, address, process, virtual_nodes, step, doing } = status;
-        WorkerStatus { worker, stage, address, process, virtual_nodes, step, doing }
+        let wire::WorkerStatus { worker, stage, address, process, virtual_nodes, step, doing, links } =
+            status;
+        let known = |by_link: wire::PeersByLink| Some((read_link(by_link.link)?, by_link.peers));
+        let links = links.into_iter().filter_map(known).collect();
+        WorkerStatus { worker, stage, address, process, virtual_nodes, step, doing, links }
     }
 }
 

@@ -94,6 +94,10 @@ impl Run {
 
     /// Notes the changes of the batch that these updates show.
     pub(super) fn note_batches(&mut self, records: &[StepRecord]) {
+        // Rounds of local steps are not larger batches.
+        if self.options.job.mode.goodput().is_none() {
+            return;
+        }
         let end = self.total_steps();
         for record in records {
             // The last update takes the steps that are left.

@@ -9,10 +9,14 @@ use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use bellwether_core::virtual_shards::VirtualShards;
+
 use super::collection::Collection;
+use super::shared_state::{Part, SharedState};
 use crate::channel::{ConnectionKind, Inbox, InboxError, Stream};
 use crate::checkpoint::{CheckpointError, Loaded, Store};
 use crate::membership::{WorkerId, WorkloadDescription};
+use crate::sharding::SlotShards;
 use crate::state::TrainingState;
 use crate::transfer::{self, Header, Kind};
 
@@ -84,6 +88,8 @@ impl Offer {
 struct Task {
     workload: WorkloadDescription,
     slots: Arc<[String]>,
+    /// Whether workers share the slots, and each sends what it owns.
+    sharded: bool,
 }
 
 /// Serves state streams on threads of its own.
@@ -101,6 +107,8 @@ pub(super) struct Checkpoints {
     held: Mutex<Option<Arc<TrainingState>>>,
     /// The state that is being put together from parts.
     collecting: Mutex<Option<Collection>>,
+    /// The state that is being put together from what workers share.
+    shared: Mutex<SharedState>,
     /// Where streams wait until they are taken.
     inbox: Arc<Inbox>,
     /// The order in which states came.
@@ -126,6 +134,7 @@ impl Checkpoints {
             writing: Mutex::default(),
             held: Mutex::default(),
             collecting: Mutex::default(),
+            shared: Mutex::default(),
             inbox: Arc::clone(&inbox),
             queue: Arc::default(),
             busy: AtomicU32::new(0),
@@ -157,9 +166,9 @@ impl Checkpoints {
     }
 
     /// The layout is known.
-    pub(super) fn learn(&self, workload: WorkloadDescription, slots: Vec<String>) {
+    pub(super) fn learn(&self, workload: WorkloadDescription, slots: Vec<String>, sharded: bool) {
         *self.task.lock().expect("no holder of this lock panics") =
-            Some(Task { workload, slots: slots.into() });
+            Some(Task { workload, slots: slots.into(), sharded });
     }
 
     /// Keeps the state that training begins from as the checkpoint of step 0.
@@ -214,10 +223,10 @@ impl Checkpoints {
         match first.kind {
             // A worker that asks and hears nothing says so itself.
             Kind::Fetch => drop(self.send(&mut stream, first.step)),
-            Kind::Begin => {
+            Kind::Begin | Kind::Shards => {
                 let result = match self.receive(&mut stream, first) {
-                    Ok(state) if asked(from, first.step, tell) => self.store(&self.hold(state)),
-                    // A state that does not count keeps no worker waiting.
+                    Ok(Some(state)) if asked(from, first.step, tell) => self.store(&self.hold(state)),
+                    // Others have the rest of it, or it does not count: no worker is kept waiting.
                     Ok(_) => return,
                     Err(why) => Err(why),
                 };
@@ -244,12 +253,28 @@ impl Checkpoints {
         }
     }
 
-    fn receive(&self, stream: &mut Stream, begin: Header) -> Result<TrainingState, String> {
+    /// Receives a state, or what one worker has of a state that several share; the whole once all of it is here.
+    fn receive(&self, stream: &mut Stream, first: Header) -> Result<Option<TrainingState>, String> {
         let task = self.task().map_err(|e| e.to_string())?;
-        let mut state = TrainingState::zeros(&task.workload.layout, task.slots.len());
-        transfer::receive_whole(stream, begin, &mut state)
-            .map_err(|e| format!("the state did not arrive whole: {e}"))?;
-        Ok(state)
+        let late = |e: io::Error| format!("the state did not arrive whole: {e}");
+        let layout = &task.workload.layout;
+        if !task.sharded {
+            let mut state = TrainingState::zeros(layout, task.slots.len());
+            transfer::receive_whole(stream, first, &mut state).map_err(late)?;
+            return Ok(Some(state));
+        }
+        let part = if first.kind == Kind::Begin {
+            let mut state = TrainingState::zeros(layout, 0);
+            transfer::receive_whole(stream, first, &mut state).map_err(late)?;
+            Part::Rest(state)
+        } else {
+            let cut = VirtualShards::of(layout.parameter_count());
+            let mut slots = SlotShards::none(cut, task.slots.len());
+            transfer::receive_shards(stream, first.step, &mut slots).map_err(late)?;
+            Part::Slots(slots)
+        };
+        let mut shared = self.shared.lock().expect("no holder of this lock panics");
+        Ok(shared.take(first.step, part, (layout, task.slots.len())))
     }
 
     /// Receives a part; the whole state when it was the last.
@@ -259,7 +284,7 @@ impl Checkpoints {
         stream: &mut Stream,
         step: u64,
     ) -> io::Result<Option<Arc<TrainingState>>> {
-        let Task { workload, slots } = self.task()?;
+        let Task { workload, slots, .. } = self.task()?;
         let blank = {
             let collecting = self.collecting.lock().expect("no holder of this lock panics");
             let present = collecting.as_ref().filter(|present| present.step == step);

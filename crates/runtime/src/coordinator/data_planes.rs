@@ -51,7 +51,7 @@ impl Planes {
         let data = Listener::bind(options.data_listen, token, on_refusal)
             .map_err(place("the data plane", options.data_listen))?;
         data.set_number(0);
-        let holds = !options.job.sync.is_synchronous() || options.synchronisation.reduce_at_servers;
+        let holds = !options.job.sync.waits_for_all() || options.synchronisation.reduce_at_servers;
         let folder = RunDir::at(&options.folder).offered_checkpoints();
         let offer = options.offers_checkpoints.then_some(Offer { folder });
         let checkpoints = Checkpoints::start(store, offer, holds, data.inbox(), move |told| {

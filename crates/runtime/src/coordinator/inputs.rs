@@ -30,6 +30,7 @@ impl Run {
                 if let FromWorker::Report(report) = &message
                     && !report.steps.is_empty()
                 {
+                    self.note_links(worker, &report.steps);
                     self.direct(RunEvent::Reported(worker, &report.steps));
                 }
                 if let FromWorker::SlicesWritten(written) = &message {
@@ -43,6 +44,7 @@ impl Run {
             Input::Closed(session, why) => {
                 if let Some(worker) = self.workers_by_session.remove(&session) {
                     self.sessions.remove(&worker);
+                    self.links.remove(&worker);
                     self.slices_lost(worker);
                     self.handle(Event::Gone(worker, why));
                 }

@@ -46,8 +46,9 @@ impl Run {
             if moves {
                 record.accumulation = record.accumulation.max(1);
             } else {
-                // Values that are the same in every step of a run are left out.
-                (record.accumulation, record.noise_scale, record.learning_rate_factor) = (0, None, None);
+                // Values that are the same in every step of a run are left out; rounds of local steps have several.
+                (record.noise_scale, record.learning_rate_factor) = (None, None);
+                record.accumulation = if record.accumulation > 1 { record.accumulation } else { 0 };
             }
             text.push_str(&line(record, is_detailed(self.updates)));
             self.updates += 1;

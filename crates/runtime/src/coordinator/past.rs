@@ -6,7 +6,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use bellwether_core::job::CheckpointUrl;
-use bellwether_core::prediction::Protocol;
 
 use super::{CoordinatorError, Options, system};
 use crate::channel::Cipher;
@@ -136,9 +135,9 @@ fn folder(options: &Options, id: Option<&str>) -> PathBuf {
 /// Where the workers write checkpoints, tried out, and where they may read others; none where the coordinator writes.
 fn shelves(options: &Options, id: Option<&str>) -> Result<(Option<Shelf>, Option<Shelf>), CoordinatorError> {
     let Some(url) = &options.job.checkpoint.url else { return Ok((None, None)) };
-    if !options.job.sync.is_synchronous()
+    if !options.job.sync.waits_for_all()
         || options.synchronisation.reduce_at_servers
-        || options.synchronisation.phases.iter().any(|(_, protocol)| *protocol != Protocol::Bsp)
+        || options.synchronisation.phases.iter().any(|(_, protocol)| !protocol.waits_for_all())
     {
         return Err(CoordinatorError::NoSlices);
     }

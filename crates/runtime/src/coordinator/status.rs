@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use bellwether_core::record::{LinkKind, StepRecord};
+
 use super::Run;
 use crate::control::{Status, WorkerStatus};
+use crate::membership::WorkerId;
 use crate::membership::coordinator::Stage;
 
 /// The stage of a worker that waits without a part in the training, and without any claim to one.
@@ -17,7 +20,32 @@ const PERIOD: Duration = Duration::from_millis(100);
 /// workers on there are fewer looks.
 const PERIOD_EACH: Duration = Duration::from_millis(1);
 
+/// A worker's peers, by what carried the last exchange to them.
+pub(super) type Links = BTreeMap<LinkKind, Vec<WorkerId>>;
+
 impl Run {
+    /// Takes in what carried the last of these steps from a worker to its peers, if it names them.
+    pub(super) fn note_links(&mut self, worker: WorkerId, steps: &[StepRecord]) {
+        let Some(last) = steps.iter().rev().find(|step| !step.traffic.is_empty()) else { return };
+        let mut links = Links::new();
+        for peer in &last.traffic {
+            if let Some(link) = peer.link {
+                links.entry(link).or_default().push(peer.peer);
+            }
+        }
+        self.links.insert(worker, links);
+    }
+
+    /// What carries a worker's exchanges to those of its peers that are still among these workers.
+    fn links_of(&self, worker: WorkerId, among: &BTreeMap<WorkerId, u32>) -> Links {
+        let Some(links) = self.links.get(&worker) else { return Links::new() };
+        let present = |peers: &[WorkerId]| -> Vec<WorkerId> {
+            peers.iter().copied().filter(|peer| among.contains_key(peer)).collect()
+        };
+        let links = links.iter().map(|(link, peers)| (*link, present(peers)));
+        links.filter(|(_, peers)| !peers.is_empty()).collect()
+    }
+
     /// Shows the status to all watchers, when it is time.
     pub(super) fn show(&mut self) {
         let members = u32::try_from(self.machine.membership().active.len()).unwrap_or(u32::MAX);
@@ -57,6 +85,7 @@ impl Run {
                 process,
                 virtual_nodes: nodes.get(&worker).copied().unwrap_or(0),
                 step,
+                links: self.links_of(worker, &nodes),
             })
             .collect();
         Status {

@@ -414,15 +414,13 @@ impl Coordinator {
             FromWorker::At(position) => self.stands(worker, position),
             FromWorker::Booted(stages) => self.booted(worker, stages),
             FromWorker::Warmed(workload) => self.warmed(worker, workload),
-            FromWorker::LinkMeasured { bandwidth_bytes_per_s, latency_s } => {
-                // The journal's JSON cannot hold a number that is not finite.
-                if bandwidth_bytes_per_s.is_finite() && latency_s.is_finite() {
-                    self.journal(Journal::LinkMeasured { worker, bandwidth_bytes_per_s, latency_s });
-                }
+            FromWorker::LinkMeasured { network, shared_memory } => {
+                self.link_measured(worker, network, shared_memory);
             }
             FromWorker::Ready { epoch, step, last, trained } => {
                 self.ready(worker, epoch, Ready { step, last, trained });
             }
+            FromWorker::Lacking { epoch, shard } => self.lacking(epoch, shard),
             FromWorker::Report(report) => self.reported(worker, report),
             FromWorker::CaughtUp { epoch, step } => {
                 // It can only be complete because the sources have begun.

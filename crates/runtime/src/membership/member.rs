@@ -4,6 +4,7 @@
 //! messages that arrive meanwhile are handed over at the next safe point, or interrupt a collective.
 
 use super::{FromWorker, Load, Membership, Mismatch, Offer, ToWorker, Verdict, WorkerId};
+use crate::rounds::Rounds;
 
 mod asynchronous;
 mod periodic;
@@ -176,15 +177,18 @@ impl Member {
     /// Steps of the next update: what all members know decides it.
     fn next_update(&self) -> u64 {
         let fixed = self.rules.batches.as_ref().and_then(|batches| batches.scheduled(self.step));
-        let steps = fixed.unwrap_or(self.membership.accumulation).max(1);
-        u64::from(steps).min(self.rules.total_steps.saturating_sub(self.step)).max(1)
+        let steps = u64::from(fixed.unwrap_or(self.membership.accumulation).max(1));
+        let steps =
+            self.rules.rounds.as_ref().and_then(|rounds| rounds.local_steps(self.step)).unwrap_or(steps);
+        steps.min(self.rules.total_steps.saturating_sub(self.step)).max(1)
     }
 
     /// Most steps that the update before this boundary may have covered.
     fn reach(&self) -> u64 {
         let fixed =
             self.rules.batches.iter().flat_map(|batches| &batches.schedule).map(|(_, factor)| *factor);
-        u64::from(fixed.max().unwrap_or(self.membership.accumulation).max(1))
+        let most = fixed.max().unwrap_or(self.membership.accumulation).max(1);
+        u64::from(most.max(self.rules.rounds.as_ref().map_or(1, Rounds::longest)))
     }
 
     /// What to do now.
@@ -273,7 +277,7 @@ impl Member {
                     }
                     let lacks = behind.contains(&self.id);
                     let from = if lacks { self.step } else { step.saturating_sub(self.last) };
-                    let concerned = lacks || self.id == source && !behind.is_empty();
+                    let concerned = lacks || self.id == source && !behind.is_empty() || self.rules.sharded;
                     self.catch_up = concerned.then_some(Task::CatchUp { source, behind, from, to: step });
                     self.stage = Stage::Running;
                     self.membership.accumulation = accumulation;

@@ -2,10 +2,17 @@
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 
+use bellwether_core::record::LinkKind;
 use bellwether_memory::{Arena, Interest, Lane, View};
 
 use crate::channel::Stream;
-use crate::channel::passing::{pass, receive};
+use crate::channel::passing::{PASSED, pass, receive};
+
+/// Wakes the other end of a lane.
+const WAKE: u8 = PASSED;
+
+/// Says to the other end of a lane that this one has mapped the vectors that it passed on.
+const MAPPED: u8 = 2;
 
 /// What one attempt to read or write moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,14 +27,19 @@ pub(crate) enum Moved {
 
 /// A nonblocking way to one peer.
 ///
-/// Between processes of one machine that have a lane the socket carries no frames. It wakes a process that sleeps, and
-/// it ends when the other process does.
+/// Between processes of one machine that have a lane the socket carries no frames. It wakes a process that sleeps, it
+/// ends when the other process does, and each end passes its vectors over it and says whether it could map the other's.
+/// Vectors are lent only to an end that has said so; one without a descriptor or address space to spare is sent copies.
 #[derive(Debug)]
 pub(crate) struct Conduit {
     pub(crate) stream: Stream,
     pub(crate) lane: Option<Lane>,
+    /// What carries the frames.
+    pub(crate) kind: LinkKind,
     /// The vectors of the other end, if it lets this one read them.
     view: Option<View>,
+    /// Whether the other end has mapped those of this one.
+    viewed: bool,
     /// Whether the other end of the socket beside a lane is closed; the lane may still hold bytes.
     closed: bool,
 }
@@ -37,10 +49,11 @@ impl Conduit {
     pub(crate) fn new(stream: Stream, arena: Option<&Arena>) -> Conduit {
         let lane = stream.take_lane();
         if let (Some(_), Some(arena)) = (&lane, arena) {
-            // Where it cannot be passed on the connection is broken, and the first exchange meets that.
+            // Without a descriptor to spare nothing is lent, and a broken connection is met by the first exchange.
             let _ = pass(&stream, arena.descriptor());
         }
-        Conduit { stream, lane, view: None, closed: false }
+        let kind = if lane.is_some() { LinkKind::SharedMemory } else { stream.kind() };
+        Conduit { stream, lane, kind, view: None, viewed: false, closed: false }
     }
 
     /// The vectors of the other end, which it passed on when the two met.
@@ -51,6 +64,14 @@ impl Conduit {
         self.view.as_ref()
     }
 
+    /// Whether the other end has said that it can read this end's vectors. Answers what that end has passed on, too.
+    pub(crate) fn is_viewed(&mut self) -> bool {
+        if self.lane.is_some() && !(self.viewed && self.view.is_some()) {
+            self.hear();
+        }
+        self.viewed
+    }
+
     /// Reads what there is.
     pub(crate) fn read(&mut self, slices: &mut [IoSliceMut<'_>]) -> io::Result<Moved> {
         let Some(lane) = &mut self.lane else { return moved((&self.stream).read_vectored(slices)) };
@@ -59,7 +80,7 @@ impl Conduit {
             return Ok(if self.closed { Moved::Closed } else { Moved::NotReady });
         }
         if lane.owes_wake(Interest { reads: true, writes: false }) {
-            self.wake();
+            self.say(WAKE);
         }
         Ok(Moved::Bytes(count))
     }
@@ -75,31 +96,38 @@ impl Conduit {
             return Ok(Moved::NotReady);
         }
         if lane.owes_wake(Interest { reads: false, writes: true }) {
-            self.wake();
+            self.say(WAKE);
         }
         Ok(Moved::Bytes(count))
     }
 
-    /// Wakes the other end of a lane.
-    fn wake(&mut self) {
-        match (&self.stream).write(&[1]) {
+    /// Says something to the other end of a lane, which wakes it.
+    fn say(&mut self, what: u8) {
+        match (&self.stream).write(&[what]) {
             Ok(_) => {}
-            // A full buffer holds wakes enough.
+            // A full buffer holds wakes enough, and who is not told that its vectors were mapped sends copies.
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
             // Who waits for something from there learns it from the next read.
             Err(_) => self.closed = true,
         }
     }
 
-    /// Takes in what the other end of a lane has said over the socket: that this one is to wake, or that it is gone.
-    /// Says whether it is gone.
+    /// Takes in what the other end of a lane has said over the socket: that this one is to wake, where its vectors are,
+    /// that it has mapped this end's, or that it is gone. Says whether it is gone.
     pub(crate) fn hear(&mut self) -> bool {
-        let mut wakes = [0; 64];
+        let mut said = [0; 64];
         while !self.closed {
-            match receive(&self.stream, &mut wakes) {
+            match receive(&self.stream, &mut said) {
                 Ok((0, _)) => self.closed = true,
-                Ok((_, Some(descriptor))) => self.view = View::open(&descriptor).ok(),
-                Ok((_, None)) => {}
+                Ok((count, descriptor)) => {
+                    self.viewed |= said[..count].contains(&MAPPED);
+                    if let Some(descriptor) = descriptor {
+                        self.view = View::open(&descriptor).ok();
+                        if self.view.is_some() {
+                            self.say(MAPPED);
+                        }
+                    }
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(_) => self.closed = true,

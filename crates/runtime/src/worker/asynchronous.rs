@@ -110,7 +110,7 @@ impl Asynchronous {
     /// Units to hold: more than one where they are short and no worker waits for another.
     fn ahead(&self) -> u32 {
         match self.protocol {
-            Protocol::Bsp => 1,
+            Protocol::Bsp | Protocol::Local(_) => 1,
             Protocol::Ssp(bound) => self.ahead_of_time().min(bound.saturating_add(1)),
             Protocol::Asp | Protocol::Gossip => self.ahead_of_time(),
         }
@@ -224,7 +224,7 @@ impl Worker {
                 self.connection.say(FromWorker::NotFinite { step, what });
                 self.member.unit_done(unit);
             }
-            Err(fault @ (Fault::Workload(..) | Fault::Mismatch(_))) => {
+            Err(fault @ (Fault::Workload(..) | Fault::Mismatch(_) | Fault::Lacking { .. })) => {
                 if !self.connection.mailbox.urgent() {
                     self.fault(fault);
                 }

@@ -1,14 +1,17 @@
 //! A worker takes another membership into use.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::links::{Fault, Preparation};
+use super::report::record;
 use super::session::Event;
 use super::{Worker, engine};
 use crate::channel::{ConnectionKind, Stream};
-use crate::membership::{FromWorker, Load, Membership};
+use crate::membership::{FLOOR_BYTES_PER_S, FromWorker, Load, Membership, StepRecord};
+use crate::transfer::read;
 
 impl Worker {
     /// Connects to new peers, and makes the memory that a larger share needs, on a thread of its own.
@@ -44,10 +47,13 @@ impl Worker {
         self.prepared.clear();
         self.connector.inbox.discard_below(ConnectionKind::Mesh, membership.epoch);
         self.connector.inbox.discard_below(ConnectionKind::State, membership.epoch);
+        let mut patience = Duration::ZERO;
         if load.is_some() {
             self.reporter.forget();
+            // The others load, too, and some of them over a slower link. The coordinator knows who has died meanwhile.
+            patience = Duration::from_secs_f64(read(&self.engine.state).bytes() as f64 / FLOOR_BYTES_PER_S);
         }
-        let loaded = match load.map(|load| self.load(membership.epoch, load)).transpose() {
+        let loaded = match load.map(|load| self.load(membership, load)).transpose() {
             Ok(loaded) => loaded,
             Err(why) => {
                 let effects = self.member.formed(membership.epoch, None, Err((None, why.to_string())));
@@ -56,7 +62,7 @@ impl Worker {
         };
         let peers = membership.peers(self.connector.me);
         let result = self
-            .connect_now(membership, &peers)
+            .connect_within(patience, membership, &peers)
             .and_then(|()| self.engine.adopt(membership).map_err(|error| (None, error.to_string())));
         self.flush();
         self.prepare_slices();
@@ -72,8 +78,18 @@ impl Worker {
         membership: &Membership,
         peers: &[(u64, &str)],
     ) -> Result<(), Fault> {
+        self.connect_within(Duration::ZERO, membership, peers)
+    }
+
+    /// The same with peers who may do so later by this time.
+    fn connect_within(
+        &mut self,
+        patience: Duration,
+        membership: &Membership,
+        peers: &[(u64, &str)],
+    ) -> Result<(), Fault> {
         let mailbox = &self.connection.mailbox;
-        let links = self.connector.connect(membership, peers, Duration::ZERO, &|| mailbox.urgent())?;
+        let links = self.connector.connect(membership, peers, patience, &|| mailbox.urgent())?;
         self.take_links(links.mesh)
     }
 
@@ -93,8 +109,44 @@ impl Worker {
         if lacking.is_empty() { Ok(()) } else { self.connect_now(membership, &lacking) }
     }
 
+    /// After a recovery: members that are behind receive the last result, and where all share the optimizer's state
+    /// they get what they hold from now on and others held.
+    pub(super) fn catch_up(&mut self, source: u64, behind: &[u64], steps: Range<u64>) {
+        let step = steps.end;
+        match self.hand_on(source, behind, steps.clone()) {
+            Ok(applied) => {
+                if let Some(applied) = applied {
+                    self.reporter.step(record(&steps, &applied, StepRecord::default()));
+                }
+                self.member.caught_up_with_result();
+                self.note_held();
+                self.reporter.urgent();
+            }
+            Err(fault) => return self.fault(fault),
+        }
+        let membership = self.member.membership();
+        let active: Vec<u64> = membership.active.iter().map(|member| member.worker).collect();
+        if let Err(fault) = self.engine.settle(step, membership, &active) {
+            self.fault(fault);
+        }
+    }
+
+    fn hand_on(
+        &mut self,
+        source: u64,
+        behind: &[u64],
+        steps: Range<u64>,
+    ) -> Result<Option<engine::Applied>, engine::Fault> {
+        let concerned = behind.contains(&self.connector.me) || self.connector.me == source;
+        if behind.is_empty() || !concerned {
+            return Ok(None);
+        }
+        self.connect_behind(source, behind)?;
+        self.engine.catch_up(steps, source, behind)
+    }
+
     /// Connects those behind to the source of the last result, where they do not exchange with it anyway.
-    pub(super) fn connect_behind(&mut self, source: u64, behind: &[u64]) -> Result<(), engine::Fault> {
+    fn connect_behind(&mut self, source: u64, behind: &[u64]) -> Result<(), engine::Fault> {
         let me = self.connector.me;
         let membership = self.member.membership().clone();
         let concerned = |id: u64| if me == source { behind.contains(&id) } else { id == source };
@@ -114,6 +166,21 @@ impl Worker {
         Ok(())
     }
 
+    /// Where the members share the optimizer's state, and others are members from now on: over the connections of the
+    /// membership so far, which those who leave take part in.
+    fn settle_before(&mut self, membership: &Membership) -> Result<(), engine::Fault> {
+        let before = self.member.membership().clone();
+        let workers = |membership: &Membership| -> BTreeSet<u64> {
+            membership.active.iter().map(|member| member.worker).collect()
+        };
+        let active = workers(membership);
+        if self.engine.sharded.is_none() || workers(&before) == active {
+            return Ok(());
+        }
+        let active: Vec<u64> = active.into_iter().collect();
+        self.engine.settle(self.member.step(), &before, &active)
+    }
+
     /// Takes the prepared connections of a planned membership into use.
     pub(super) fn switch(&mut self, membership: &Membership) {
         let me = self.connector.me;
@@ -123,6 +190,9 @@ impl Worker {
             place.map(|p| self.prepared.swap_remove(p).1).unwrap_or_default();
         self.engine.accumulator.give(buffers);
         self.prepared.retain(|(epoch, _)| *epoch > membership.epoch);
+        if let Err(fault) = self.settle_before(membership) {
+            return self.fault(fault);
+        }
         let mut incoming_streams = Vec::new();
         if membership.shadows(me) {
             self.engine.mesh.clear();

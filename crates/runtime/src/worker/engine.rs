@@ -5,19 +5,21 @@
 //! Beside what the workload needs: parameters, optimizer slots and model state once; the reduced result
 //! once (it is kept until the next collective overwrites it, so that a member who missed it can still
 //! have it); the partial sums of [`Accumulator`]: log2(V/W) + 1 for aligned ranges; and one more vector once an
-//! update covers several steps.
+//! update covers several steps, or gradients are exchanged beside computing, for the last micro-batch's. Where there
+//! are phases of local steps, parameters, slots and model state of a virtual node come on top.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
-use bellwether_core::job::Job;
+use bellwether_core::job::{Job, Precision};
+use bellwether_core::record::StepRecord;
 use bellwether_memory::{Arena, Vector};
 
 use super::incoming::Incoming;
 use crate::collective::{
-    Collective, CollectiveError, CollectivePlan, Member, Outcome, PlanError, Traffic, WakeReceiver,
+    Collective, CollectiveError, CollectivePlan, Lengths, Member, Outcome, PlanError, WakeReceiver, Waker,
 };
 use crate::control::Token;
 use crate::frame::Stamp;
@@ -27,18 +29,27 @@ use crate::optimizer::Optimizer;
 use crate::order::SampleOrder;
 use crate::progress::Progress;
 use crate::state::TrainingState;
-use crate::transfer::{read, write};
 use crate::tree::{Accumulator, maximal_nodes};
-use crate::workload::{MicroBatch, Weights, Workload, WorkloadError};
+use crate::verification::Check;
+use crate::workload::{Workload, WorkloadError};
 use apply::square_sum;
+use gradients::Computing;
 use header::Header;
+use local::Local;
+use overlap::Beside;
+use sharded::{Sharded, Shared};
 pub(super) use verify::Found;
 use verify::Verification;
 
 mod apply;
+mod begin;
+mod catch_up;
 mod evaluate;
 mod gradients;
 mod header;
+mod local;
+mod overlap;
+mod sharded;
 pub(in crate::worker) mod unit;
 mod verify;
 
@@ -53,6 +64,8 @@ pub(super) enum Fault {
     NotFinite(String),
     /// Two workers computed a virtual node differently; nothing was applied.
     Mismatch(Found),
+    /// No member has the optimizer slots of this virtual shard any more.
+    Lacking { shard: u32 },
 }
 
 impl Fault {
@@ -92,18 +105,8 @@ pub(super) struct Round {
     pub(super) offers: Vec<Offer>,
     /// What the update was.
     pub(super) applied: Applied,
-    /// Seconds spent on gradients.
-    pub(super) compute_s: f64,
-    /// Seconds in which they waited for their samples.
-    pub(super) data_wait_s: f64,
-    /// Seconds spent in the collective.
-    pub(super) exchange_s: f64,
-    /// Seconds spent on the update.
-    pub(super) update_s: f64,
-    /// Seconds spent on the gradients of each virtual node.
-    pub(super) nodes_s: Vec<f64>,
-    /// What the collective moved.
-    pub(super) traffic: Vec<Traffic>,
+    /// What it took, and what the collective moved: the rest of a step's record is not known here.
+    pub(super) times: StepRecord,
 }
 
 pub(super) struct Engine {
@@ -115,12 +118,16 @@ pub(super) struct Engine {
     job: u64,
     seed: u64,
     me: WorkerId,
-    wake: WakeReceiver,
+    wake: Arc<WakeReceiver>,
+    /// Wakes an exchange that is handed its sums while others are computed.
+    fed: Arc<(Waker, WakeReceiver)>,
     pub(super) progress: Arc<Progress>,
     membership: Membership,
     pub(super) accumulator: Accumulator,
     bulk: Option<Collective>,
     control: Option<Collective>,
+    /// Values of a vector of sums: parameters and state.
+    length: usize,
     /// Sums of the last finished update.
     out: Vector,
     last: Sums,
@@ -136,6 +143,12 @@ pub(super) struct Engine {
     /// Shadows of the present membership that are not served any more, and whether the coordinator knows.
     dead_shadows: BTreeMap<WorkerId, bool>,
     verification: Verification,
+    /// Where the workers share the optimizer's state.
+    pub(super) sharded: Option<Sharded>,
+    /// Where some steps are local ones.
+    local: Option<Local>,
+    /// Whether every other exchange waits until all is computed: a profile measures both.
+    pub(super) alternates: bool,
 }
 
 impl Engine {
@@ -144,22 +157,31 @@ impl Engine {
         job: &Job,
         token: &Token,
         me: WorkerId,
-        wake: WakeReceiver,
+        (wake, fed): (WakeReceiver, (Waker, WakeReceiver)),
     ) -> Self {
         let order = SampleOrder::of(job, workload.training_samples());
-        let optimizer = Optimizer::new(job, job.total_steps(order.samples));
-        let state = TrainingState::zeros(workload.layout(), optimizer.slots().len());
-        let length = workload.layout().parameter_count() + workload.layout().state_count();
+        let total_steps = job.total_steps(order.samples);
+        let optimizer = Optimizer::new(job, total_steps);
+        let parameters = workload.layout().parameter_count();
+        let slots = optimizer.slots().len();
+        // Slots that are shared are not in the state.
+        let whole = if job.sharding.is_some() { 0 } else { slots };
+        let state = TrainingState::zeros(workload.layout(), whole);
+        let length = parameters + workload.layout().state_count();
         let mut accumulator = Accumulator::new(order.virtual_nodes, 0..0, length);
+        if job.exchange.precision == Precision::Bf16 {
+            accumulator.round_leading(parameters);
+        }
         let mut mesh = Mesh::new();
         // Without memory that can be shared the sums are copied to peers of this machine, too.
-        if let Ok(arena) = Arena::create(length, 2 + 2 * order.virtual_nodes.ilog2() as usize + 2) {
+        if let Ok(arena) = Arena::create(length, 3 + 2 * order.virtual_nodes.ilog2() as usize + 2) {
             accumulator.share(arena.clone());
             mesh.share(arena);
         }
         Engine {
             state: Arc::new(RwLock::new(state)),
-            optimizer,
+            sharded: Sharded::of(job, parameters, slots, || accumulator.buffer()),
+            length,
             out: accumulator.buffer(),
             accumulator,
             order,
@@ -167,7 +189,8 @@ impl Engine {
             job: token.job_tag(),
             seed: job.seed,
             me,
-            wake,
+            wake: Arc::new(wake),
+            fed: Arc::new(fed),
             progress: Arc::default(),
             membership: Membership::default(),
             bulk: None,
@@ -180,6 +203,9 @@ impl Engine {
             assigned: None,
             dead_shadows: BTreeMap::new(),
             verification: Verification::of(job),
+            alternates: false,
+            local: Local::of(job, total_steps, workload.layout(), &optimizer),
+            optimizer,
             workload,
         }
     }
@@ -200,39 +226,6 @@ impl Engine {
         self.progress.at(activity, self.membership.epoch, step);
     }
 
-    /// Writes the initial state.
-    pub(super) fn initialize(&mut self) {
-        let mut state = write(&self.state);
-        let TrainingState { parameters, model_state, slots, step, noise } = &mut *state;
-        slots.iter_mut().for_each(|slot| slot.fill(0.0));
-        (*step, *noise) = Default::default();
-        self.workload.initialize(self.seed, parameters, model_state);
-        self.version += 1;
-    }
-
-    /// The state was changed from outside.
-    pub(super) fn touched(&mut self) {
-        self.version += 1;
-    }
-
-    /// Computes one micro-batch for nothing, so that the first real one is as fast as the others.
-    pub(super) fn warm_up(&mut self) -> Result<(), WorkloadError> {
-        self.initialize();
-        self.order.micro_batch(0, 0, &mut self.samples);
-        if self.samples.is_empty() {
-            return Ok(());
-        }
-        // Memory that was never written to is slow at its first use, and the others would wait for it.
-        self.out.fill(0.0);
-        self.accumulator.assign(self.order.virtual_nodes, 0..1);
-        let state = read(&self.state);
-        let (gradient, model_state) = self.accumulator.leaf().split_at_mut(state.parameters.len());
-        let weights =
-            Weights { parameters: &state.parameters, state: &state.model_state, version: self.version };
-        let batch = MicroBatch { samples: &self.samples };
-        self.workload.gradient(weights, batch, 0, gradient, model_state).map(|_| ())
-    }
-
     /// Takes a membership into use, over the connections in `mesh`.
     pub(super) fn adopt(&mut self, membership: &Membership) -> Result<(), PlanError> {
         self.membership = membership.clone();
@@ -241,8 +234,15 @@ impl Engine {
             (self.bulk, self.control) = (None, None);
             return Ok(());
         }
-        self.bulk = Some(Collective::new(self.plan(self.out.len())?));
-        self.control = Some(Collective::new(self.plan(0)?));
+        self.bulk = match &mut self.sharded {
+            // Planned once the members have told who holds what.
+            Some(sharded) => {
+                sharded.adopt();
+                None
+            }
+            None => Some(Collective::new(self.plan(self.lengths())?)),
+        };
+        self.control = Some(Collective::new(self.plan(Lengths::default())?));
         let range = membership.rank(self.me).map_or(0..0, |rank| membership.active[rank].nodes.clone());
         self.accumulator.assign(self.order.virtual_nodes, range);
         Ok(())
@@ -255,15 +255,29 @@ impl Engine {
         (0..lacking).map(|_| self.accumulator.buffer()).collect()
     }
 
-    fn plan(&self, length: usize) -> Result<CollectivePlan, PlanError> {
+    fn lengths(&self) -> Lengths {
+        let state = self.workload.layout().state_count();
+        Lengths { parameters: self.length - state, state }
+    }
+
+    fn plan(&self, lengths: Lengths) -> Result<CollectivePlan, PlanError> {
         let m = &self.membership;
-        let members = m.active.iter().map(|a| Member { worker: a.worker, nodes: a.nodes.clone() }).collect();
+        let members = Self::members_of(m);
         let shadows = m.shadows.iter().map(|s| s.worker).collect();
-        CollectivePlan::new(self.order.virtual_nodes, members, shadows, self.me, length)
+        let plan = CollectivePlan::new(self.order.virtual_nodes, members, shadows, self.me, lengths)?;
+        Ok(plan.with_bfloat16(self.accumulator.rounded().min(lengths.total())))
+    }
+
+    fn members_of(membership: &Membership) -> Vec<Member> {
+        membership.active.iter().map(|m| Member { worker: m.worker, nodes: m.nodes.clone() }).collect()
     }
 
     fn stamp(&self, step: u64) -> Stamp {
-        Stamp { job: self.job, epoch: self.membership.epoch, step }
+        self.stamp_of(self.membership.epoch, step)
+    }
+
+    fn stamp_of(&self, epoch: u64, step: u64) -> Stamp {
+        Stamp { job: self.job, epoch, step }
     }
 
     /// Gradients of this worker's virtual nodes for these steps, their sum over all workers, and the update.
@@ -277,40 +291,89 @@ impl Engine {
         let began = Instant::now();
         // What a round that was given up waited for is not this one's.
         self.workload.take_data_wait_s();
+        self.tell_shards(steps.start)?;
+        self.sharded.iter_mut().for_each(Sharded::begin_step);
         if self.assigned.replace(self.membership.epoch) != Some(self.membership.epoch) {
             self.workload.assigned(steps.start, self.accumulator.range());
         }
-        let mut nodes_s = Vec::with_capacity(self.accumulator.range().len());
         let check = self.watch_for(&steps);
-        let mut data_wait_s = 0.0;
-        let sums = self.gradients(steps.clone(), &mut nodes_s, &mut data_wait_s, urgent)?;
-        self.part(Activity::Computing, steps.start);
-        let evidence = self.evidence(check.as_ref(), urgent)?;
-        data_wait_s += self.workload.take_data_wait_s();
-        let computed = Instant::now();
-        self.part(Activity::Exchanging, steps.start);
-        let mut bytes = Header { offer, sums }.encode();
-        bytes.extend(evidence);
-        let mut outcome = self.reduce(steps.start, &bytes)?;
+        let mut computing = Computing::default();
+        self.accumulator.reset();
+        let mut last = None;
+        if self.is_local(steps.start) {
+            self.local_round(&steps, &mut computing, urgent)?;
+        } else {
+            let mut sums = self.sums(&steps);
+            last = if self.overlaps(&steps) { sums.pop() } else { None };
+            self.gradients(steps.clone(), sums, &mut computing, urgent)?;
+        }
+        let control = |engine: &mut Self, computing: &mut Computing| {
+            engine.control_bytes(steps.start, offer, computing, check.as_ref(), urgent)
+        };
+        let Beside { mut outcome, computed, hidden_s } = match last {
+            Some(last) => self.exchange_beside(steps.start, &last, &mut computing, urgent, control)?,
+            None => {
+                let bytes = control(self, &mut computing)?;
+                let computed = Instant::now();
+                Beside { outcome: self.reduce(steps.start, &bytes)?, computed, hidden_s: 0.0 }
+            }
+        };
+        // What newcomers receive with the new parameters has no evidence.
+        let check = check.filter(|_| self.sharded.is_none() || self.membership.rank(self.me).is_some());
         self.compare(check, &mut outcome)?;
         let (offers, [loss, squares, weight]) = self.read_headers(&outcome)?;
         self.last = Sums { loss, squares, weight };
         let exchanged = Instant::now();
         self.part(Activity::Updating, steps.start);
-        let applied = self.apply(steps, incoming, urgent)?;
+        let (applied, shared) = match self.sharded {
+            Some(_) => self.apply_sharded(steps, incoming, urgent)?,
+            None => (self.apply(steps, incoming, urgent)?, Shared::default()),
+        };
+        shared.add_to(&mut outcome.traffic);
         Ok(Round {
             offers,
             applied,
-            compute_s: ((computed - began).as_secs_f64() - data_wait_s).max(0.0),
-            data_wait_s,
-            exchange_s: (exchanged - computed).as_secs_f64(),
-            update_s: exchanged.elapsed().as_secs_f64(),
-            nodes_s,
-            traffic: outcome.traffic,
+            times: StepRecord {
+                compute_s: ((computed - began).as_secs_f64() - computing.data_wait_s).max(0.0),
+                data_wait_s: computing.data_wait_s,
+                exchange_s: (exchanged - computed).as_secs_f64() + shared.seconds,
+                hidden_s,
+                update_s: exchanged.elapsed().as_secs_f64() - shared.seconds,
+                nodes_s: computing.nodes_s,
+                traffic: outcome.traffic,
+                ..StepRecord::default()
+            },
         })
     }
 
+    /// What this worker says with its sums; it computes no more after that.
+    fn control_bytes(
+        &mut self,
+        step: u64,
+        offer: Offer,
+        computing: &mut Computing,
+        check: Option<&Check>,
+        urgent: &dyn Fn() -> bool,
+    ) -> Result<Vec<u8>, Fault> {
+        self.part(Activity::Computing, step);
+        let evidence = self.evidence(check, urgent)?;
+        computing.data_wait_s += self.workload.take_data_wait_s();
+        self.part(Activity::Exchanging, step);
+        let range =
+            self.membership.rank(self.me).map_or(0..0, |rank| self.membership.active[rank].nodes.clone());
+        let sums = header::triples_per_node(self.order.virtual_nodes, range, &computing.leaves);
+        let mut bytes = Header { offer, sums }.encode();
+        if let Some(sharded) = &mut self.sharded {
+            sharded.said.clone_from(&bytes);
+        }
+        bytes.extend(evidence);
+        Ok(bytes)
+    }
+
     fn reduce(&mut self, step: u64, control: &[u8]) -> Result<Outcome, Fault> {
+        if self.sharded.is_some() && self.membership.rank(self.me).is_none() {
+            return self.receive_new(step);
+        }
         // No peer to talk to: the only partial sum is the result.
         let alone = self.membership.active.len() == 1 && self.membership.shadows.is_empty();
         if alone && self.membership.contains(self.me) && self.accumulator.swap_only(&mut self.out) {
@@ -384,34 +447,6 @@ impl Engine {
         })
     }
 
-    /// Hands the last result, that of these steps, from `source` to those `behind`, who apply it; tells what it was.
-    pub(super) fn catch_up(
-        &mut self,
-        steps: Range<u64>,
-        source: WorkerId,
-        behind: &[WorkerId],
-    ) -> Result<Option<Applied>, Fault> {
-        let members = vec![Member { worker: source, nodes: 0..self.order.virtual_nodes }];
-        let plan =
-            CollectivePlan::new(self.order.virtual_nodes, members, behind.to_vec(), self.me, self.out.len());
-        let mut collective = Collective::new(plan.map_err(|e| Fault::Collective(None, e.to_string()))?);
-        let stamp = self.stamp(steps.start);
-        if self.me == source {
-            let copy = self.out.to_vec();
-            let header = [self.last.loss, self.last.squares, self.last.weight].map(f64::to_le_bytes).concat();
-            let run = collective.run(&mut self.mesh, stamp, &header, &[&copy], &mut self.out, &self.wake);
-            run.map_err(fault)?;
-            return Ok(None);
-        }
-        let outcome = collective.receive(&mut self.mesh, stamp, &mut self.out, &self.wake).map_err(fault)?;
-        let ([loss, squares, weight], []) = outcome.headers[0].as_chunks::<8>() else {
-            return Err(Fault::Collective(Some(source), "it sent no loss with the last result".into()));
-        };
-        let [loss, squares, weight] = [loss, squares, weight].map(|bytes| f64::from_le_bytes(*bytes));
-        self.last = Sums { loss, squares, weight };
-        self.apply(steps, None, &|| false).map(Some)
-    }
-
     /// A step takes so long: peers may be as long without reading.
     pub(super) fn expect_step(&mut self, step: Duration) {
         self.mesh.expect_step(step);
@@ -421,6 +456,10 @@ impl Engine {
     pub(super) fn drain_wakes(&self) {
         self.wake.drain();
     }
+}
+
+fn unplanned(error: PlanError) -> Fault {
+    Fault::Collective(None, error.to_string())
 }
 
 fn fault(error: CollectiveError) -> Fault {

@@ -111,7 +111,7 @@ impl Incoming {
                     self.lock().floors[source] = u64::MAX;
                     return Ok(());
                 }
-                Kind::Begin | Kind::Fetch | Kind::Part => {
+                Kind::Begin | Kind::Fetch | Kind::Part | Kind::Shards => {
                     return Err(std::io::Error::other("a message out of place"));
                 }
             }

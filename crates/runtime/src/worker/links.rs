@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use bellwether_core::profile::Network;
 use bellwether_memory::Vector;
 
 use crate::channel::{ConnectionKind, DialError, Hello, Inbox, InboxError, Stream, dial, resolve};
@@ -97,8 +96,8 @@ impl Connector {
     pub(super) fn probe(&self, address: &str) -> Result<FromWorker, LinkError> {
         let hello = self.hello(ConnectionKind::Probe, 0, Some(0));
         let stream = self.dial(hello, address, Instant::now() + DEADLINE)?;
-        let Network { bandwidth_bytes_per_s, latency_s } = probe::measure(stream)?;
-        Ok(FromWorker::LinkMeasured { bandwidth_bytes_per_s, latency_s })
+        let (network, shared_memory) = probe::measure(stream)?;
+        Ok(FromWorker::LinkMeasured { network, shared_memory })
     }
 
     fn hello(&self, kind: ConnectionKind, epoch: u64, to: Option<WorkerId>) -> Hello {

@@ -15,21 +15,18 @@ use crate::membership::{
 /// Steps kept for a coordinator that comes back and may have missed them.
 const KEPT_STEPS: usize = 1024;
 
-/// Reports between two looks at the memory, which costs a system call or three.
-const MEMORY_PERIOD: u32 = 50;
-
-/// First reports that all look: most of the memory is taken in the first steps, and a short run has no later ones.
-const MEMORY_FIRST: u32 = 50;
+/// Reports between two looks at the memory, in which the system walks all of its pages: some 5 ms for each GiB.
+const MEMORY_PERIOD: u32 = 64;
 
 /// What a worker tells of an update, its times left out.
-pub(super) fn record(steps: &Range<u64>, applied: &Applied) -> StepRecord {
+pub(super) fn record(steps: &Range<u64>, applied: &Applied, times: StepRecord) -> StepRecord {
     StepRecord {
         step: steps.start,
         loss: Some(applied.loss),
         accumulation: u32::try_from(steps.end - steps.start).unwrap_or(u32::MAX),
         noise_scale: applied.noise_scale,
         learning_rate_factor: applied.rate_factor,
-        ..StepRecord::default()
+        ..times
     }
 }
 
@@ -114,7 +111,8 @@ impl Reporter {
     pub(super) fn flush(&mut self, connection: &Connection, epoch: u64, step: u64) {
         let mut report = std::mem::take(&mut self.pending);
         (report.epoch, report.step) = (epoch, step);
-        if self.reports < MEMORY_FIRST || self.reports.is_multiple_of(MEMORY_PERIOD) {
+        // Most of the memory is taken in the first steps, and a short run has no later ones.
+        if self.reports < 4 || self.reports.is_power_of_two() || self.reports.is_multiple_of(MEMORY_PERIOD) {
             report.resident_bytes = peak_resident_bytes();
         }
         self.reports += 1;
@@ -123,12 +121,22 @@ impl Reporter {
     }
 }
 
-/// The largest resident memory this process had; 0 where the system does not tell.
+/// The largest resident memory this process had; 0 where the system does not tell. What it reads in the memory of peers
+/// is theirs, too: of that it has its part.
 fn peak_resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib: u64 = line.and_then(|l| l.trim().trim_end_matches(" kB").trim().parse().ok()).unwrap_or(0);
-    kib * 1024
+    let peak = kib(&status, "VmHWM:");
+    let shared = kib(&status, "RssShmem:");
+    let rollup = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
+    let of_others =
+        if rollup.contains("Pss_Shmem:") { shared.saturating_sub(kib(&rollup, "Pss_Shmem:")) } else { 0 };
+    peak.saturating_sub(of_others) * 1024
+}
+
+/// The number behind a name in a file of the kernel; 0 if it is not there.
+fn kib(text: &str, name: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    line.and_then(|line| line.trim().trim_end_matches(" kB").trim().parse().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]

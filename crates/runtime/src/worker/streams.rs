@@ -1,6 +1,7 @@
 //! State on its way: to newcomers, from sources, to the coordinator's checkpoint and back.
 
 use std::sync::{Arc, RwLock};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::Worker;
@@ -23,7 +24,9 @@ const LAST: Duration = Duration::from_secs(6);
 const STALL: Duration = Duration::from_secs(10);
 
 impl Worker {
-    pub(super) fn load(&mut self, epoch: u64, load: Load) -> Result<u64, LinkError> {
+    pub(super) fn load(&mut self, membership: &Membership, load: Load) -> Result<u64, LinkError> {
+        let epoch = membership.epoch;
+        self.engine.begin_shards(membership);
         match load {
             Load::Fresh => {
                 self.engine.initialize();
@@ -35,7 +38,7 @@ impl Worker {
                 let mut receive = || {
                     transfer::send_mark(&mut stream, Kind::Fetch, step)?;
                     let begin = transfer::receive_header(&mut stream)?;
-                    transfer::receive_whole(&mut stream, begin, &mut write(&self.engine.state))
+                    self.engine.receive_whole(&mut stream, begin)
                 };
                 let what = format!("the checkpoint of step {step} did not arrive");
                 receive().map_err(LinkError::broken(what))?;
@@ -65,6 +68,7 @@ impl Worker {
     }
 
     pub(super) fn receive_state(&mut self, streams: Vec<Stream>) {
+        self.engine.drop_shards();
         let mailbox = Arc::clone(&self.connection.mailbox);
         if let Some(old) = self.incoming.take() {
             old.close();
@@ -126,7 +130,7 @@ impl Worker {
         if self.slices.is_some() {
             self.write_slices();
         } else {
-            self.upload(if self.member.is_finished() { LAST } else { PERIODIC });
+            self.upload_part(if self.member.is_finished() { LAST } else { PERIODIC });
         }
         self.member.checkpointed();
     }
@@ -135,16 +139,40 @@ impl Worker {
     pub(super) fn last_checkpoint(&mut self) {
         if self.slices.is_some() {
             self.write_slices();
-        } else if self.member.membership().rank(self.connector.me) == Some(0) {
-            self.upload(LAST);
+        } else {
+            self.upload_part(LAST);
         }
     }
 
-    /// Sends the state to the coordinator while the next gradients are computed; the next update waits for it, because
-    /// it is the state of one step, but no longer than `patience` for an answer. The coordinator is told when the
-    /// sending fails.
-    fn upload(&mut self, patience: Duration) {
+    /// Sends what of the state is this worker's to send: the first member the whole, or all but the slots that the
+    /// members share, of which each sends those that it owns.
+    fn upload_part(&mut self, patience: Duration) {
         self.finish_upload();
+        let is_member = self.member.membership().rank(self.connector.me).is_some();
+        if self.engine.sharded.is_some() && is_member {
+            let (step, owned) = (self.member.step(), self.engine.owned_shards());
+            let slots = Arc::clone(&self.engine.sharded.as_ref().expect("they are shared").slots);
+            let thread = self.upload(patience, slots, move |stream, slots| {
+                transfer::send_shards(stream, step, slots, &owned)
+            });
+            self.uploads.extend(thread);
+        }
+        if self.member.membership().rank(self.connector.me) == Some(0) {
+            let state = Arc::clone(&self.engine.state);
+            let thread = self.upload(patience, state, transfer::send_whole);
+            self.uploads.extend(thread);
+        }
+    }
+
+    /// Sends something of the state to the coordinator while the next gradients are computed; the next update waits for
+    /// it, because it is the state of one step, but no longer than `patience` for an answer. The coordinator is told
+    /// when the sending fails.
+    fn upload<T: Send + std::marker::Sync + 'static>(
+        &mut self,
+        patience: Duration,
+        held: Arc<RwLock<T>>,
+        send: impl FnOnce(&mut Stream, &T) -> std::io::Result<()> + Send + 'static,
+    ) -> Option<JoinHandle<()>> {
         let (epoch, step) = (self.member.membership().epoch, self.member.step());
         let (connector, address) = (self.connector.clone(), self.data_address.clone());
         let (called, answered) = std::sync::mpsc::channel();
@@ -154,11 +182,10 @@ impl Worker {
         };
         // Without a thread no call comes, which the other end of the channel notices.
         let _ = std::thread::Builder::new().name("checkpoint-call".into()).spawn(call);
-        let state = Arc::clone(&self.engine.state);
         let (started, running) = std::sync::mpsc::channel();
         let say = self.connection.voice();
         let send = move || {
-            let state = read(&state);
+            let held = read(&held);
             let _ = started.send(());
             let sent = answered
                 .recv_timeout(patience)
@@ -166,23 +193,23 @@ impl Worker {
                 .and_then(|stream| stream.map_err(|e| e.to_string()))
                 .and_then(|mut stream| {
                     stream.set_write_timeout(Some(STALL)).map_err(|e| e.to_string())?;
-                    transfer::send_whole(&mut stream, &state)
-                        .map_err(|e| format!("the transfer broke off: {e}"))
+                    send(&mut stream, &held).map_err(|e| format!("the transfer broke off: {e}"))
                 });
             if let Err(why) = sent {
                 say(FromWorker::CheckpointFailed { step, why });
             }
         };
-        self.upload = std::thread::Builder::new().name("checkpoint".into()).spawn(send).ok();
+        let thread = std::thread::Builder::new().name("checkpoint".into()).spawn(send).ok();
         // The lock is held from here on: no update can come between.
         if running.recv().is_err() {
             let why = "no thread could be started to send it".to_string();
             self.connection.say(FromWorker::CheckpointFailed { step, why });
         }
+        thread
     }
 
     pub(super) fn finish_upload(&mut self) {
-        if let Some(upload) = self.upload.take() {
+        for upload in self.uploads.drain(..) {
             let _ = upload.join();
         }
     }

@@ -32,7 +32,8 @@ impl Director for Clock {
     }
 }
 
-fn options(folder: &Path, token: Token, ticks: &Arc<AtomicU64>) -> Options {
+/// How a run is coordinated to which all workers come by hand.
+pub(crate) fn options(folder: &Path, token: Token) -> Options {
     let text = "name='x'\nsteps=100\n[model]\nkind='mlp'\nhidden=[]\n[data]\nkind='digits'\n\
                 [batch]\nsize=8\nvirtual_nodes=4\n[optimizer]\nkind='sgd'\nlearning_rate=0.1";
     Options {
@@ -61,7 +62,18 @@ fn options(folder: &Path, token: Token, ticks: &Arc<AtomicU64>) -> Options {
         replaces_alone: false,
         measure_link: false,
         speeds: BTreeMap::new(),
-        director: Some(Box::new(Clock(Arc::clone(ticks)))),
+        director: None,
+    }
+}
+
+/// Where the coordinator of this run listens, once it does.
+pub(crate) fn address(run: &Path) -> String {
+    loop {
+        let content = std::fs::read(run.join("endpoint.json")).unwrap_or_default();
+        if let Ok(endpoint) = serde_json::from_slice::<Endpoint>(&content) {
+            return endpoint.control.to_string();
+        }
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -81,16 +93,11 @@ fn time_passes_while_messages_pour_in() {
     let folder = tempfile::tempdir().expect("a folder");
     let token = Token::random().expect("randomness");
     let ticks = Arc::new(AtomicU64::new(0));
-    let options = options(folder.path(), token.clone(), &ticks);
-    let endpoint = folder.path().join("endpoint.json");
+    let mut options = options(folder.path(), token.clone());
+    options.director = Some(Box::new(Clock(Arc::clone(&ticks))));
+    let run = folder.path().to_path_buf();
     let flood = std::thread::spawn(move || {
-        let address = loop {
-            let content = std::fs::read(&endpoint).unwrap_or_default();
-            if let Ok(endpoint) = serde_json::from_slice::<Endpoint>(&content) {
-                break endpoint.control.to_string();
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        };
+        let address = address(&run);
         let over = AtomicBool::new(false);
         let measured = std::thread::scope(|scope| {
             let sources: Vec<_> = (0..8).map(|_| scope.spawn(|| pour(&address, &token, &over))).collect();

@@ -1,5 +1,6 @@
 //! Tests of elastic training: seeded simulations of the protocols, the data plane between threads, and files.
 
+mod booting;
 mod digests;
 mod files;
 mod flood;

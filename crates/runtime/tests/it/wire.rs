@@ -2,7 +2,8 @@
 
 use bellwether_core::plan::TransmissionOrder;
 use bellwether_core::prediction::Protocol;
-use bellwether_core::record::{Boot, Call, Staleness, Traffic};
+use bellwether_core::profile::Network;
+use bellwether_core::record::{Boot, Call, LinkKind, Staleness, Traffic};
 use bellwether_runtime::control::generated as wire;
 use bellwether_runtime::control::{Token, convert};
 use bellwether_runtime::membership::{
@@ -36,6 +37,7 @@ fn membership() -> impl Strategy<Value = Membership> {
             stop,
             accumulation: epoch as u32,
             paused: members.iter().map(|m| m.0).collect(),
+            sharded: stop,
         })
 }
 
@@ -202,21 +204,19 @@ fn from_worker() -> impl Strategy<Value = FromWorker> {
         Just(FromWorker::Heartbeat),
         position().prop_map(FromWorker::At),
         any::<bool>().prop_map(|replace| FromWorker::Leave { replace }),
-        (0f64..1e12, 0f64..1e3).prop_map(|(bandwidth_bytes_per_s, latency_s)| FromWorker::LinkMeasured {
-            bandwidth_bytes_per_s,
-            latency_s
+        (0f64..1e12, 0f64..1e3, any::<bool>()).prop_map(|(bandwidth_bytes_per_s, latency_s, shares)| {
+            let network = Network { bandwidth_bytes_per_s, latency_s };
+            FromWorker::LinkMeasured { network, shared_memory: shares.then_some(network) }
         }),
         (two(), two(), any::<u32>()).prop_map(|((epoch, step), (last, trained), accumulation)| {
             FromWorker::Ready { epoch, step, last, trained: (trained, accumulation) }
         }),
         two().prop_map(|(epoch, step)| FromWorker::CaughtUp { epoch, step }),
         two().prop_map(|(epoch, shadow)| FromWorker::ShadowLost { epoch, shadow }),
+        (any::<u64>(), any::<u32>()).prop_map(|(epoch, shard)| FromWorker::Lacking { epoch, shard }),
         two().prop_map(|(epoch, step)| FromWorker::Left { epoch, step }),
-        (two(), 1u64.., ".*").prop_map(|((epoch, step), peer, why)| FromWorker::Lost {
-            epoch,
-            step,
-            peer: Some(peer),
-            why
+        (two(), 1u64.., ".*").prop_map(|((epoch, step), peer, why)| {
+            FromWorker::Lost { epoch, step, peer: Some(peer), why }
         }),
         (any::<u64>(), ".*").prop_map(|(step, what)| FromWorker::NotFinite { step, what }),
         (two(), any::<u32>(), two(), verdict()).prop_map(
@@ -251,6 +251,7 @@ fn from_worker() -> impl Strategy<Value = FromWorker> {
                         received_bytes: n,
                         sent_s: x,
                         received_s: x,
+                        link: LinkKind::ALL.get(n as usize % 6).copied(),
                     }],
                     accumulation: n as u32,
                     noise_scale: (n > 50).then_some(x),

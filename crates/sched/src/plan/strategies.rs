@@ -100,8 +100,9 @@ pub(super) fn check(question: &Question) -> Result<(), InputError> {
         if question.ways[..place].contains(way) {
             return wrong(format!("`{way}` is named twice"), "name each once");
         }
-        if question.staleness.is_some() && shares.iter().any(|(_, protocol)| *protocol == Protocol::Gossip) {
-            let what = "how many samples gossip takes to a loss is not known".into();
+        let unknown = shares.iter().find(|(_, protocol)| staleness::expected(*protocol, 1).is_none());
+        if let Some((_, protocol)) = unknown.filter(|_| question.staleness.is_some()) {
+            let what = format!("how many samples {protocol} takes to a loss is not known");
             return wrong(what, "leave it out, or say --steps");
         }
         if way.servers == 0 && shares.iter().any(|(_, protocol)| protocol.needs_servers()) {
@@ -125,7 +126,7 @@ pub(super) fn run(
     let (mut staleness, mut work) = (None, 0.0);
     for (share, protocol) in shares {
         let mut configuration = Configuration { protocol, ..plain.clone() };
-        if protocol != Protocol::Bsp {
+        if !protocol.waits_for_all() {
             configuration.servers = if protocol.needs_servers() { way.servers } else { 0 };
             let nodes = question.nodes_per_update;
             configuration = configuration.in_units(question.batch, question.virtual_nodes, nodes);

@@ -3,9 +3,12 @@
 use bellwether_core::job::Job;
 use bellwether_core::profile::{
     CollectiveCost, MeasuredStep, Network, Operation, OperationKind, PROFILE_VERSION, Part, Profile,
+    SharedState,
 };
 use bellwether_core::record::{Boot, StepRecord};
 use bellwether_runtime::membership::WorkloadDescription;
+use bellwether_runtime::optimizer::Optimizer;
+use bellwether_runtime::workload::Tensor;
 
 use crate::metrics::WARM_UP_STEPS;
 
@@ -24,6 +27,8 @@ pub(crate) struct Measured {
     pub(crate) wanted: u64,
     /// The link to the peer.
     pub(crate) network: Option<Network>,
+    /// The same through shared memory, if the peer is on the same machine.
+    pub(crate) shared_memory: Option<Network>,
     /// Time to write a checkpoint.
     pub(crate) checkpoint_s: Option<f64>,
     /// Largest resident memory of a worker, where it is known.
@@ -43,16 +48,13 @@ impl Measured {
 /// The profile of `job`.
 pub(crate) fn profile(job: &Job, description: &WorkloadDescription, measured: &Measured) -> Profile {
     let nodes = job.batch.virtual_nodes;
-    let parts: Vec<Part> = description
-        .layout
-        .parameters
-        .iter()
-        .chain(&description.layout.state)
-        .map(|tensor| {
-            let bytes = 4 * tensor.len() as u64;
-            Part { name: tensor.name.clone(), bytes, server: None }
-        })
-        .collect();
+    let layout = &description.layout;
+    let part = |tensor: &Tensor, value_bytes: u64| {
+        let bytes = value_bytes * tensor.len() as u64;
+        Part { name: tensor.name.clone(), bytes, server: None }
+    };
+    let gradients = layout.parameters.iter().map(|tensor| part(tensor, job.exchange.precision.bytes()));
+    let parts: Vec<Part> = gradients.chain(layout.state.iter().map(|tensor| part(tensor, 4))).collect();
     let bytes: u64 = parts.iter().map(|part| part.bytes).sum();
     let one = measured.with_workers(1);
     let complete = one.iter().filter(|step| step.nodes_s.len() == nodes as usize);
@@ -64,14 +66,17 @@ pub(crate) fn profile(job: &Job, description: &WorkloadDescription, measured: &M
         device: description.fingerprint.clone(),
         batch: job.batch.size,
         virtual_nodes: nodes,
-        parameter_bytes: bytes,
+        parameter_bytes: 4 * (layout.parameter_count() + layout.state_count()) as u64,
         operations: operations(nodes, &parts),
         steps: complete.map(|step| measured_step(step, &parts, bytes)).collect(),
         parts,
-        collective: collective(&measured.with_workers(2), bytes, measured.network),
+        collective: collective(&measured.with_workers(2), bytes, measured.shared_memory.or(measured.network)),
         network: measured.network,
+        shared_memory: measured.shared_memory,
         parsing: None,
         checkpoint_s: measured.checkpoint_s,
+        tail_s: tail_s(&measured.with_workers(2)),
+        sharding: sharding(job, description),
         peak_resident_bytes: measured.peak_resident_bytes,
         processor_wait: None,
         boot: measured.boot,
@@ -115,7 +120,9 @@ fn measured_step(step: &StepRecord, parts: &[Part], bytes: u64) -> MeasuredStep 
 /// is for bytes and how much for messages: a large vector's is for bytes. Bytes are handled while others
 /// travel, so where the link takes most of the time, handling was not seen.
 fn collective(steps: &[&StepRecord], bytes: u64, network: Option<Network>) -> Option<CollectiveCost> {
-    let exchange_s: Vec<f64> = steps.iter().map(|step| step.exchange_s).collect();
+    // Beside computing an exchange does not show what it takes; every other step has one that does.
+    let bare = steps.iter().filter(|step| step.hidden_s == 0.0);
+    let exchange_s: Vec<f64> = bare.map(|step| step.exchange_s).collect();
     let median_s = median(&exchange_s)?;
     let (wire_s, latency_s) =
         network.map_or((0.0, 0.0), |n| (bytes as f64 / n.bandwidth_bytes_per_s, 2.0 * n.latency_s));
@@ -127,6 +134,19 @@ fn collective(steps: &[&StepRecord], bytes: u64, network: Option<Network>) -> Op
         LARGE_BYTES.. => CollectiveCost { s_per_byte: 0.0, fixed_s: 0.0 },
         _ => CollectiveCost { s_per_byte: 0.0, fixed_s: (rest_s - wire_s).max(0.0) },
     })
+}
+
+/// For how long gradients of a worker's last virtual node are there before all are.
+fn sharding(job: &Job, description: &WorkloadDescription) -> Option<SharedState> {
+    let steps = job.total_steps(description.training_samples);
+    let slots = Optimizer::new(job, steps).slots().len();
+    let bytes = 4 * ((1 + slots) * description.layout.parameter_count()) as u64;
+    job.sharding.map(|sharding| SharedState { copies: sharding.copies, bytes })
+}
+
+fn tail_s(steps: &[&StepRecord]) -> Option<f64> {
+    let beside = steps.iter().filter(|step| step.hidden_s > 0.0);
+    median(&beside.map(|step| step.hidden_s).collect::<Vec<f64>>())
 }
 
 /// The middle one of some values; of two in the middle the larger.

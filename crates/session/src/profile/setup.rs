@@ -3,7 +3,8 @@
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use bellwether_core::job::{CheckedJob, Checkpoint, Job, Mode, Stop, Verdict, WorkerRange};
+use bellwether_core::job::{CheckedJob, Checkpoint, Job, Mode, Stop, Sync, SyncPolicy, Verdict, WorkerRange};
+use bellwether_core::prediction::Protocol;
 use bellwether_core::record::Event;
 use bellwether_runtime::control::client::Control;
 use bellwether_runtime::coordinator::{Observation, Options};
@@ -84,6 +85,16 @@ pub(super) fn endless(job: &mut Job) {
     job.verdict = Verdict::default();
     job.stop = Stop::default();
     job.workers = WorkerRange { min: 1, max: job.batch.virtual_nodes.min(2) };
+    job.sync = without_local_steps(std::mem::take(&mut job.sync));
+}
+
+/// No step is a local one, and a worker has all that it needs for them.
+fn without_local_steps(mut sync: Sync) -> Sync {
+    if sync.has_outer_steps() {
+        let local = Protocol::Local(sync.steps_per_round());
+        sync.policy = SyncPolicy::Phases(vec![(0.0, Protocol::Bsp), (1.0, local)]);
+    }
+    sync
 }
 
 /// The coordinator's own thread cannot ask it anything.

@@ -161,8 +161,8 @@ impl Measured {
         let unread = |error| at(run.journal_file().display().to_string(), error);
         for line in run.journal().map_err(unread)?.lines() {
             match line.map_err(unread)?.event {
-                Event::LinkMeasured { bandwidth_bytes_per_s, latency_s, .. } => {
-                    links.push(Network { bandwidth_bytes_per_s, latency_s });
+                Event::LinkMeasured { bandwidth_bytes_per_s, latency_s, shared_memory, .. } => {
+                    links.push((Network { bandwidth_bytes_per_s, latency_s }, shared_memory));
                 }
                 Event::WorkerWarm { boot, .. } => drop(first_boot.get_or_insert(boot)),
                 Event::Checkpointed { seconds, .. } => checkpoint_s = Some(seconds),
@@ -170,7 +170,10 @@ impl Measured {
             }
         }
         // The first worker is on the coordinator's machine; the second may be elsewhere.
-        let network = links.get(1).or(links.first()).copied();
-        Ok(Measured { steps, wanted, network, checkpoint_s, boot: first_boot, ..Measured::default() })
+        let link = links.get(1).or(links.first()).copied();
+        let (network, shared_memory) =
+            (link.map(|(network, _)| network), link.and_then(|(_, shared)| shared));
+        let boot = first_boot;
+        Ok(Measured { steps, wanted, network, shared_memory, checkpoint_s, boot, ..Measured::default() })
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 
 use bellwether_core::InputError;
-use bellwether_core::job::{self, CheckedJob, Job, WorkerRange};
+use bellwether_core::job::{CheckedJob, Job, WorkerRange};
 use bellwether_core::record::{Event, RunOutcome, StepRecord};
 use bellwether_runtime::coordinator::{self, Observation, Options};
 use bellwether_runtime::membership::WorkloadDescription;
@@ -86,7 +86,11 @@ pub(super) fn train(
     let job = original.clone().edit(|edited| {
         endless(edited);
         edited.evaluation.every_steps = evaluated_steps;
-        (edited.sync, edited.workers) = (job::Sync::default(), WorkerRange { min: 1, max: 1 });
+        edited.workers = WorkerRange { min: 1, max: 1 };
+        let sync = std::mem::take(&mut edited.sync);
+        if sync.has_outer_steps() {
+            (edited.sync.policy, edited.sync.outer_momentum) = (sync.policy, sync.outer_momentum);
+        }
     })?;
     let description = WorkloadDescription::of(workload.build(&job)?.as_ref());
     let measured = MeasuredRun::create(&job, how)?;

@@ -5,16 +5,18 @@ use std::slice::from_ref;
 
 use bellwether_client::Client;
 use bellwether_render::{json_line, table};
+use bellwether_runtime::listing::RunView;
 use bellwether_serve::snapshot::JobState;
 use serde_json::json;
 
 use super::args::JobArguments;
 use super::target::{Places, Target};
 use super::words;
-use crate::by_hand;
+use crate::by_hand::{self, links};
 use crate::failure::Failure;
 use crate::options::Format;
 use crate::printer::Printer;
+use crate::runs::RunDir;
 
 /// Decisions about the job that people are shown.
 const DECISIONS: usize = 5;
@@ -33,15 +35,20 @@ pub(crate) fn show(arguments: &JobArguments, printer: &Printer) -> Result<ExitCo
 fn served(job: &JobState, daemon: &Client, format: Format, printer: &Printer) -> Result<(), Failure> {
     let mut decisions = daemon.decisions(1000)?;
     decisions.retain(|decision| decision.actions.iter().any(|action| action.job == job.name));
+    // A daemon knows nothing of the links; the job's coordinator does, if it is of this machine.
+    let run = RunDir::open(&job.run_dir).filter(|_| !job.state.has_ended());
+    let members = run.map(|run| RunView::of(&run).members).unwrap_or_default();
     if format == Format::Json {
         let mut value = json!(job);
         value["predicted_error"] = json!(words::error(job));
         value["decisions"] = json!(decisions);
+        value["links"] = links::json(&members);
         printer.out(json_line(&value));
         return Ok(());
     }
     let now_s = words::now_s();
     let mut rows = words::facts(job, now_s);
+    rows.extend(links::rows(&members));
     let last = decisions.iter().rev().take(DECISIONS).rev();
     rows.extend(last.map(|decision| ("decision", words::decision(decision, Some(&job.name), now_s))));
     printer.out(table::facts(&rows));

@@ -53,8 +53,8 @@ pub(crate) struct SubmitArguments {
     /// decisions about it rest on that
     #[arg(long, value_name = "PROFILE.json|FITTED.json|RUN")]
     pub(crate) profile: Option<PathBuf>,
-    /// Who may wait for whom: bsp, asp, ssp:K, gossip; of several, the job's first start decides, by its profile
-    /// [default: the job file's]
+    /// Who may wait for whom: bsp, asp, ssp:K, gossip, local:H; of several, the job's first start decides, by its
+    /// profile [default: the job file's]
     #[arg(long, value_name = "POLICY,…", value_delimiter = ',')]
     pub(crate) protocols: Vec<SyncPolicy>,
     /// Parameter servers that it may have; of several numbers, its first start decides, by its profile [default: the

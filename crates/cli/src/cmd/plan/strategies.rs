@@ -9,7 +9,8 @@ use crate::options::of_u32;
 
 #[derive(Debug, Args)]
 pub(super) struct WayArguments {
-    /// How workers may be kept together: bsp, asp, ssp:K, gossip, switch:SHARE[:PROTOCOL] [default: all wait for all]
+    /// How workers may be kept together: bsp, asp, ssp:K, gossip, local:H, switch:SHARE[:PROTOCOL] [default: all
+    /// wait for all]
     #[arg(long, value_name = "POLICY,…", value_delimiter = ',')]
     protocols: Vec<SyncPolicy>,
     /// Parameter servers where a protocol has them; they run on the workers' machines

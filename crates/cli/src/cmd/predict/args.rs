@@ -37,7 +37,7 @@ pub(crate) struct PredictArguments {
     /// Numbers of workers to answer for [default: 1..64, or as many as there are virtual nodes]
     #[arg(long, value_name = "N|MIN..MAX")]
     pub(crate) workers: Option<WorkerRange>,
-    /// Who waits for whom: bsp, asp, ssp:K or gossip
+    /// Who waits for whom: bsp, asp, ssp:K, gossip or local:H
     #[arg(long, value_name = "PROTOCOL", default_value_t = Protocol::Bsp)]
     pub(crate) protocol: Protocol,
     /// A whole run whose protocol may change: a protocol, switch:SHARE[:PROTOCOL], or a table as in the job file

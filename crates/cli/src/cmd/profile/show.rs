@@ -36,9 +36,19 @@ pub(super) fn table(profile: &Profile) -> String {
     }
     let parts = profile.parts.len();
     row("exchanged per step", format!("{} in {}", bytes(profile.upload_bytes()), count(parts, "part")));
+    if let Some(tail_s) = profile.tail_s {
+        row(
+            "overlap",
+            format!("gradients get ready within the last {} of a virtual node", milliseconds(tail_s)),
+        );
+    }
     if let Some(network) = profile.network {
         let gigabits = network.bandwidth_bytes_per_s * 8e-9;
         row("link", format!("{gigabits:.3} Gbit/s each way, {}", milliseconds(network.latency_s)));
+    }
+    if let Some(shared) = profile.shared_memory {
+        let gigabits = shared.bandwidth_bytes_per_s * 8e-9;
+        row("shared memory", format!("{gigabits:.3} Gbit/s each way, {}", milliseconds(shared.latency_s)));
     }
     if let Some(resident) = profile.peak_resident_bytes {
         row("peak memory of a worker", bytes(resident));

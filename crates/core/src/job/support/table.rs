@@ -1,6 +1,7 @@
 //! The table of training modes and features; `cargo xtask modes` makes `docs/modes.md` of it.
 
 use super::Support::{self, Later, NoEffect, Refused, Supported};
+use super::reasons::*;
 use super::{Feature, TrainingMode};
 
 /// A feature, its title on the page, and its support by mode in the order of [`MODES`].
@@ -12,26 +13,17 @@ pub(super) struct Row {
 }
 
 /// All modes, with their titles on the page, in the order of the cells.
-pub(super) const MODES: [(TrainingMode, &str); 5] = [
+pub(super) const MODES: [(TrainingMode, &str); 6] = [
     (TrainingMode::Exact, "exact"),
     (TrainingMode::Goodput, "goodput"),
     (TrainingMode::Servers, "servers"),
     (TrainingMode::Asynchronous, "asynchronous"),
     (TrainingMode::Gossip, "gossip"),
+    (TrainingMode::Local, "local"),
 ];
 
-const NO_TEST: &str = "it is accepted, and no test shows it yet";
-const NO_SERVERS: &str = "there are no servers";
-const NO_WAIT: &str = "no worker waits for another";
-const NO_BOUNDARY: &str =
-    "units of work are granted one by one: there is no membership that waits at a boundary";
-
-const AT_SERVERS: &str = "the servers hold the state, and hand it to the coordinator at the end of a phase";
-const WHOLE: &str = "use checkpoint.folder, on a file system that outlives the host, or sync.policy = \"bsp\" with \
-                     sync.reduce = \"all-reduce\"";
-
 /// The table, by feature.
-pub(super) const TABLE: [Row; 26] = [
+pub(super) const TABLE: [Row; 28] = [
     Row {
         feature: Feature::SameBits,
         title: "the same bytes on any workers",
@@ -49,6 +41,7 @@ pub(super) const TABLE: [Row; 26] = [
                 reason: "an update depends on when its worker took the parameters",
                 hint: "use \"bsp\"",
             },
+            Supported { test: "local_steps_give_the_same_bits_on_any_workers" },
         ],
     },
     Row {
@@ -77,6 +70,7 @@ pub(super) const TABLE: [Row; 26] = [
                 reason: "the batch may move only while all wait for all",
                 hint: "use mode \"exact\" with asynchronous phases, or policy \"bsp\" with mode `goodput`",
             },
+            Refused { key: "mode", reason: LOCAL_BATCHES, hint: NOT_LOCAL },
         ],
     },
     Row {
@@ -103,6 +97,7 @@ pub(super) const TABLE: [Row; 26] = [
                          parameters, so that no other worker can compute it again",
                 hint: "leave it out, or use sync.policy = \"bsp\" (without sync.stragglers = \"greedy\")",
             },
+            Refused { key: "verify_every", reason: LOCAL_CHECK, hint: NOT_LOCAL },
         ],
     },
     Row {
@@ -118,6 +113,7 @@ pub(super) const TABLE: [Row; 26] = [
             },
             Later { what: NO_TEST },
             Later { what: NO_TEST },
+            Supported { test: "local_steps_give_the_same_bits_on_any_workers" },
         ],
     },
     Row {
@@ -129,6 +125,7 @@ pub(super) const TABLE: [Row; 26] = [
             Supported { test: "phases_with_faults_keep_every_promise" },
             Supported { test: "a_phase_follows_its_schedule_and_can_be_stopped" },
             Supported { test: "peers_come_and_go_while_others_average" },
+            Supported { test: "local_steps_survive_resizes_and_the_deaths_of_workers_and_coordinator" },
         ],
     },
     Row {
@@ -140,6 +137,7 @@ pub(super) const TABLE: [Row; 26] = [
             Supported { test: "phases_with_faults_keep_every_promise" },
             Supported { test: "workers_that_are_killed_lose_no_update" },
             Supported { test: "who_dies_in_the_middle_costs_nothing_but_that_exchange" },
+            Supported { test: "local_steps_survive_resizes_and_the_deaths_of_workers_and_coordinator" },
         ],
     },
     Row {
@@ -151,6 +149,7 @@ pub(super) const TABLE: [Row; 26] = [
             Supported { test: "phases_with_faults_keep_every_promise" },
             Supported { test: "a_run_whose_coordinator_is_killed_goes_back_to_its_checkpoint" },
             Later { what: NO_TEST },
+            Supported { test: "local_steps_survive_resizes_and_the_deaths_of_workers_and_coordinator" },
         ],
     },
     Row {
@@ -162,6 +161,7 @@ pub(super) const TABLE: [Row; 26] = [
             Later { what: NO_TEST },
             Supported { test: "a_phase_follows_its_schedule_and_can_be_stopped" },
             Later { what: NO_TEST },
+            Supported { test: "local_steps_are_stopped_and_taken_up_again" },
         ],
     },
     Row {
@@ -172,6 +172,7 @@ pub(super) const TABLE: [Row; 26] = [
             NoEffect { reason: NO_SERVERS },
             Supported { test: "a_replica_takes_the_place_of_a_server" },
             Supported { test: "a_replica_takes_the_place_of_a_server" },
+            NoEffect { reason: NO_SERVERS },
             NoEffect { reason: NO_SERVERS },
         ],
     },
@@ -184,6 +185,7 @@ pub(super) const TABLE: [Row; 26] = [
             Later { what: NO_TEST },
             NoEffect { reason: NO_WAIT },
             NoEffect { reason: NO_WAIT },
+            Refused { key: "sync.stragglers", reason: LOCAL_WAIT, hint: NOT_LOCAL },
         ],
     },
     Row {
@@ -191,6 +193,7 @@ pub(super) const TABLE: [Row; 26] = [
         title: "stragglers that are replaced (`--replace-stragglers`)",
         cells: [
             Supported { test: "a_straggler_is_replaced_before_it_leaves" },
+            Later { what: NO_TEST },
             Later { what: NO_TEST },
             Later { what: NO_TEST },
             Later { what: NO_TEST },
@@ -206,6 +209,7 @@ pub(super) const TABLE: [Row; 26] = [
             Supported { test: "a_worker_whose_server_does_not_answer_is_cut_off_where_others_are_answered" },
             Supported { test: "a_worker_that_hangs_with_its_unit_is_lost_even_alone" },
             Supported { test: "a_peer_that_answers_nonsense_half_or_never_is_left_out" },
+            Later { what: NO_TEST },
         ],
     },
     Row {
@@ -213,6 +217,7 @@ pub(super) const TABLE: [Row; 26] = [
         title: "a run that finds its size (`--autoscale`)",
         cells: [
             Supported { test: "autoscaling_settles_at_the_best_size_from_one_worker" },
+            Later { what: NO_TEST },
             Later { what: NO_TEST },
             Later { what: NO_TEST },
             Later { what: NO_TEST },
@@ -228,6 +233,7 @@ pub(super) const TABLE: [Row; 26] = [
             Later { what: NO_TEST },
             Later { what: NO_TEST },
             Later { what: NO_TEST },
+            Later { what: NO_TEST },
         ],
     },
     Row {
@@ -238,6 +244,7 @@ pub(super) const TABLE: [Row; 26] = [
             Later { what: NO_TEST },
             Later { what: NO_TEST },
             Supported { test: "a_phase_follows_its_schedule_and_can_be_stopped" },
+            Later { what: NO_TEST },
             Later { what: NO_TEST },
         ],
     },
@@ -250,6 +257,7 @@ pub(super) const TABLE: [Row; 26] = [
             Supported { test: "a_replica_takes_the_place_of_a_server" },
             Supported { test: "workers_that_are_killed_lose_no_update" },
             Later { what: NO_TEST },
+            Supported { test: "local_steps_survive_resizes_and_the_deaths_of_workers_and_coordinator" },
         ],
     },
     Row {
@@ -261,6 +269,7 @@ pub(super) const TABLE: [Row; 26] = [
             NoEffect { reason: "it is measured among the workers" },
             Later { what: NO_TEST },
             NoEffect { reason: "it is measured as if all waited for all" },
+            NoEffect { reason: "it is measured as mode `exact`" },
         ],
     },
     Row {
@@ -272,6 +281,7 @@ pub(super) const TABLE: [Row; 26] = [
             Supported { test: "every_protocol_is_answered_and_none_beats_perfect_scaling" },
             Supported { test: "every_protocol_is_answered_and_none_beats_perfect_scaling" },
             Supported { test: "every_protocol_is_answered_and_none_beats_perfect_scaling" },
+            Supported { test: "local_steps_exchange_once_in_a_round" },
         ],
     },
     Row {
@@ -288,6 +298,7 @@ pub(super) const TABLE: [Row; 26] = [
             Later { what: NO_TEST },
             Later { what: NO_TEST },
             Later { what: NO_TEST },
+            Later { what: NO_TEST },
         ],
     },
     Row {
@@ -295,6 +306,7 @@ pub(super) const TABLE: [Row; 26] = [
         title: "a daemon that shares slots among jobs (`serve`)",
         cells: [
             Supported { test: "elastic_jobs_share_the_slots_and_train_the_same_bits" },
+            Later { what: NO_TEST },
             Later { what: NO_TEST },
             Later { what: NO_TEST },
             Later { what: NO_TEST },
@@ -312,6 +324,7 @@ pub(super) const TABLE: [Row; 26] = [
             Later { what: NO_TEST },
             Supported { test: "parameter_servers_are_threads_too" },
             Later { what: NO_TEST },
+            Later { what: NO_TEST },
         ],
     },
     Row {
@@ -319,6 +332,7 @@ pub(super) const TABLE: [Row; 26] = [
         title: "a workload in Python",
         cells: [
             Supported { test: "test_three_then_one_then_four" },
+            Supported { test: "test_other_modes_train_a_rule_of_the_runtime" },
             Supported { test: "test_other_modes_train_a_rule_of_the_runtime" },
             Supported { test: "test_other_modes_train_a_rule_of_the_runtime" },
             Supported { test: "test_other_modes_train_a_rule_of_the_runtime" },
@@ -350,6 +364,7 @@ pub(super) const TABLE: [Row; 26] = [
                 reason: "an update of a part of a step has a rate of its own, which the program's rule does not know",
                 hint: "use \"sgd\", \"adam\" or \"adamw\" with gossip",
             },
+            Refused { key: "optimizer.kind", reason: LOCAL_RULE, hint: NOT_LOCAL },
         ],
     },
     Row {
@@ -377,6 +392,7 @@ pub(super) const TABLE: [Row; 26] = [
                 reason: NO_BOUNDARY,
                 hint: "leave it out (hold=False in the script), or use sync.policy = \"bsp\"",
             },
+            Supported { test: "rounds_of_local_steps_end_where_a_verdict_is_due" },
         ],
     },
     Row {
@@ -404,6 +420,19 @@ pub(super) const TABLE: [Row; 26] = [
                 reason: NO_BOUNDARY,
                 hint: "leave out the rules on held-out results, or use sync.policy = \"bsp\"",
             },
+            Later { what: NO_TEST },
+        ],
+    },
+    Row {
+        feature: Feature::Bfloat16,
+        title: "gradients in 16 bits (`exchange.precision = \"bf16\"`)",
+        cells: [
+            Supported { test: "gradients_in_bfloat16_give_the_same_bits_on_any_workers" },
+            Supported { test: "gradients_in_bfloat16_of_a_batch_that_moves_are_the_same_on_any_workers" },
+            Refused { key: "exchange.precision", reason: NO_TREE, hint: ALL_REDUCE },
+            Refused { key: "exchange.precision", reason: NO_TREE, hint: ALL_REDUCE },
+            Refused { key: "exchange.precision", reason: NO_TREE, hint: ALL_REDUCE },
+            Supported { test: "local_steps_give_the_same_bits_on_any_workers" },
         ],
     },
     Row {
@@ -419,6 +448,23 @@ pub(super) const TABLE: [Row; 26] = [
                 reason: "each worker has parameters of its own, so that their slices make no one state",
                 hint: WHOLE,
             },
+            Later { what: NO_TEST },
+        ],
+    },
+    Row {
+        feature: Feature::Sharding,
+        title: "the workers share the optimizer's state (`[sharding]`)",
+        cells: [
+            Supported { test: "a_sharded_optimizer_gives_the_same_bits_on_any_workers" },
+            Supported { test: "a_sharded_optimizer_gives_the_same_bits_where_the_batch_moves" },
+            Refused { key: "sharding", reason: SHARDED_ANYWAY, hint: NOT_SHARDED },
+            Refused { key: "sharding", reason: SHARDED_ANYWAY, hint: NOT_SHARDED },
+            Refused {
+                key: "sharding",
+                reason: "each worker has parameters of its own, and updates all of them",
+                hint: NOT_SHARDED,
+            },
+            Refused { key: "sharding", reason: LOCAL_WHOLE, hint: NOT_LOCAL },
         ],
     },
 ];

@@ -30,7 +30,7 @@ fn vector<'a>(
     }
 }
 
-impl Exchange<'_, '_> {
+impl Exchange<'_, '_, '_> {
     /// Puts together the control bytes that are to be handed on, once they are here. Says whether it did.
     pub(super) fn gather_controls(&mut self) -> bool {
         let plan = self.step.plan;
@@ -43,7 +43,7 @@ impl Exchange<'_, '_> {
             let mut bundle = Vec::new();
             for rank in plan.groups.ranks(own) {
                 let peer = self.peers.iter().find(|peer| peer.rank == Some(rank));
-                match peer.map_or(Some(self.step.control), |peer| peer.control(0)) {
+                match peer.map_or(self.step.control.as_deref(), |peer| peer.control(0)) {
                     Some(control) => headers::push(&mut bundle, control),
                     None => return false,
                 }
@@ -66,7 +66,8 @@ impl Exchange<'_, '_> {
         let missing = |(peer, route): (&Peer, &Route)| {
             route.rank.is_some() && !route.from.crosses && peer.contributions_received <= index
         };
-        let Some(column) = plan.own_column().filter(|column| index < plan.pieces(*column)) else {
+        let ready = |column: &usize| plan.cut.ready(*column, self.step.own.ready());
+        let Some(column) = plan.own_column().filter(|column| index < ready(column)) else {
             return Ok(false);
         };
         if self.peers.iter().zip(&plan.routes).any(missing) || !self.has_room(index) {
@@ -74,9 +75,9 @@ impl Exchange<'_, '_> {
         }
         self.copy_lent(index)?;
         let piece = plan.piece_range(column, index);
-        let (received, partials) = (&*self.received, self.step.partials);
+        let (received, values) = (&*self.received, &self.step.own);
         let own = |vector: usize, range: Range<usize>| {
-            &partials[vector][piece.start + range.start..piece.start + range.end]
+            values.values(&plan.cut, vector, piece.start + range.start..piece.start + range.end)
         };
         let mut rest = self.inputs.within.as_slice();
         for (node, reduction) in plan.within.iter().enumerate() {
@@ -88,7 +89,7 @@ impl Exchange<'_, '_> {
                 true => &mut self.out[piece.clone()],
                 false => self.kept.node_mut(index, node, piece.len()),
             };
-            reduction.run(input, self.blocks, sum);
+            reduction.run(input, self.blocks, sum, plan.halves_in(&piece));
         }
         self.step.done.within += 1;
         Ok(true)
@@ -124,7 +125,7 @@ impl Exchange<'_, '_> {
         let (received, inputs) = (&*self.received, self.inputs.across.as_slice());
         let input =
             |input: usize, range| vector(plan, received, (inputs[input], index, piece.len()), range, own);
-        plan.across.run(input, self.blocks, &mut self.out[piece.clone()]);
+        plan.across.run(input, self.blocks, &mut self.out[piece.clone()], plan.halves_in(&piece));
         self.step.done.across += 1;
         true
     }
@@ -168,6 +169,11 @@ impl Exchange<'_, '_> {
 }
 
 impl CollectivePlan {
+    /// What this worker has done before anything has come: where it brings no sums, its values are there.
+    pub(super) fn done_before(&self) -> Done {
+        if self.phase.begins_with_results() { self.all_done() } else { Done::default() }
+    }
+
     /// What this worker has done when it is done.
     pub(super) fn all_done(&self) -> Done {
         let column = self.own_column().map_or(0, |column| self.pieces(column));

@@ -1,16 +1,20 @@
 //! Collectives of up to 1,024 workers in one thread: the engine as it is, with bytes in queues for connections.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::time::Instant;
 
+use bellwether_core::groups::Groups;
 use proptest::prelude::*;
 
 use super::{Collective, Exchange};
-use crate::collective::groups::Groups;
 use crate::collective::plan::Sizes;
-use crate::collective::step::{Done, Step, Values};
-use crate::collective::{CollectivePlan, Member, Stamp};
+use crate::collective::step::{Done, Own, Step, Values};
+use crate::collective::{
+    CollectivePlan, Feeder, Lengths, Member, Stamp, WakeReceiver, Waker, feed, wake_pair,
+};
+use crate::tree::tests::sum_by_definition;
 use crate::tree::{Accumulator, ranges_by_speed};
 
 const STAMP: Stamp = Stamp { job: 0xB311, epoch: 3, step: 5 };
@@ -26,9 +30,15 @@ struct Scene {
     nodes: Vec<Range<u32>>,
     shadows: u64,
     length: usize,
+    /// Of these values.
+    state: usize,
+    /// Leading values that are rounded to bfloat16.
+    halves: usize,
     groups: Groups,
     sizes: Sizes,
     seed: u64,
+    /// Whether some members are handed their sums bucket by bucket.
+    fed: bool,
 }
 
 impl Scene {
@@ -37,17 +47,32 @@ impl Scene {
         let members = nodes.enumerate().map(|(rank, nodes)| Member { worker: rank as u64, nodes }).collect();
         let shadows = (0..self.shadows).map(|shadow| 5000 + shadow).collect();
         let shape = (self.groups.clone(), self.sizes);
-        CollectivePlan::with_groups(self.virtual_nodes, members, shadows, me, self.length, shape)
+        let state = self.state.min(self.length);
+        let lengths = Lengths { parameters: self.length - state, state };
+        CollectivePlan::with_groups(self.virtual_nodes, members, shadows, me, lengths, shape)
             .expect("a plan")
+            .with_bfloat16(self.halves)
+    }
+
+    fn value(&self, leaf: u32, index: usize) -> f32 {
+        let x = draw(self.seed, u64::from(leaf) << 32 | index as u64);
+        // Exponents far apart, so that another order of additions shows.
+        ((x as u32) as f32 / 4e9 - 0.5) * 2f32.powi((x >> 40) as i32 % 24)
+    }
+
+    /// The sum as it is defined, without a worker.
+    fn expected(&self) -> Vec<f32> {
+        let leaf = |leaf| (0..self.length).map(|index| self.value(leaf, index)).collect();
+        let leaves: Vec<Vec<f32>> = (0..self.virtual_nodes).map(leaf).collect();
+        sum_by_definition(&leaves, self.halves)
     }
 
     fn sums(&self, range: Range<u32>) -> Vec<Vec<f32>> {
         let mut accumulator = Accumulator::new(self.virtual_nodes, range.clone(), self.length);
+        accumulator.round_leading(self.halves);
         for leaf in range {
             for (index, value) in accumulator.leaf().iter_mut().enumerate() {
-                let x = draw(self.seed, u64::from(leaf) << 32 | index as u64);
-                // Exponents far apart, so that another order of additions shows.
-                *value = ((x as u32) as f32 / 4e9 - 0.5) * 2f32.powi((x >> 40) as i32 % 24);
+                *value = self.value(leaf, index);
             }
             accumulator.push();
         }
@@ -69,42 +94,89 @@ impl Scene {
         let headers: Vec<Vec<u8>> = (0..self.nodes.len()).map(|rank| self.control(rank)).collect();
         let mut outs = vec![vec![f32::NAN; self.length]; ids.len()];
         let most = collectives.iter().map(|collective| collective.plan.routes.len()).max().unwrap_or(0);
-        let exchanges =
-            collectives.iter_mut().zip(&mut outs).enumerate().map(|(place, (collective, out))| {
-                let partials =
-                    sums.get(place).map_or(&[][..], |sums| if self.length == 0 { &[] } else { sums });
-                let control = headers.get(place).map_or(&[][..], Vec::as_slice);
-                in_memory(collective, control, partials, out)
-            });
-        run(exchanges.collect(), &ids, self.seed);
-        let expected = self.sums(0..self.virtual_nodes).swap_remove(0);
+        let wakes: Vec<_> = ids.iter().map(|_| self.fed.then(|| wake_pair().expect("descriptors"))).collect();
+        let mut hands = Vec::new();
+        let mut exchanges = Vec::new();
+        for (place, (collective, out)) in collectives.iter_mut().zip(&mut outs).enumerate() {
+            let partials = sums.get(place).map_or(&[][..], |sums| if self.length == 0 { &[] } else { sums });
+            let control = headers.get(place).map_or(&[][..], Vec::as_slice);
+            // The others bring all at once.
+            let is_fed = collective.plan.rank().is_some()
+                && !draw(self.seed, place as u64 | 1 << 61).is_multiple_of(3);
+            let wake = wakes[place].as_ref().filter(|_| is_fed && !partials.is_empty());
+            let (exchange, hand) = in_memory(collective, (control, partials), out, wake);
+            exchanges.push(exchange);
+            hands.push(hand);
+        }
+        run(exchanges, hands, &ids, self.seed);
+        let expected = self.expected();
         for (collective, (out, id)) in collectives.iter_mut().zip(outs.iter().zip(&ids)) {
             let wrong = out.iter().zip(&expected).position(|(a, b)| a.to_bits() != b.to_bits());
             assert_eq!(wrong, None, "worker {id} of {self:?}");
             let rank = collective.plan.rank();
-            let outcome = collective.outcome(rank.map_or(&[][..], |rank| &headers[rank]));
+            let outcome = collective.outcome(rank.map_or_else(Vec::new, |rank| headers[rank].clone()));
             assert!(outcome.headers == headers, "control bytes at worker {id} of {self:?}");
         }
         most
     }
 }
 
-/// An exchange without connections.
+/// What a member still computes.
+struct Hand<'a> {
+    feeder: Feeder<'a>,
+    buckets: VecDeque<Vec<&'a [f32]>>,
+    control: Vec<u8>,
+}
+
+impl Hand<'_> {
+    /// Hands the next bucket over, or the control bytes after the last; what is left.
+    fn over(mut self) -> Option<Self> {
+        match self.buckets.pop_front() {
+            Some(bucket) => {
+                self.feeder.bucket(bucket);
+                Some(self)
+            }
+            None => {
+                self.feeder.control(self.control);
+                None
+            }
+        }
+    }
+}
+
+/// An exchange without connections; where `wake` is given it is handed its sums.
 fn in_memory<'a>(
     collective: &'a mut Collective,
-    control: &'a [u8],
-    partials: &'a [&'a [f32]],
+    (control, partials): (&'a [u8], &'a [&'a [f32]]),
     out: &'a mut [f32],
-) -> Exchange<'a, 'a> {
+    wake: Option<&'a (Waker, WakeReceiver)>,
+) -> (Exchange<'a, 'a, 'a>, Option<Hand<'a>>) {
     let Collective { plan, peers, received, kept, blocks, inputs } = collective;
     let (done, began) = (Done::default(), Instant::now());
     let (lent, of_group, of_all) = (None, None, None);
-    let step = Step { plan, stamp: STAMP, control, partials, lent, done, of_group, of_all, began };
-    Exchange { step, peers, links: Vec::new(), received, kept, blocks, inputs, out, progress: None }
+    let (mut own, mut bytes) = (Own::Whole(partials), Some(Cow::Borrowed(control)));
+    let (feed, hand) = match wake {
+        None => (None, None),
+        Some(wake) => {
+            let (feeder, feed) = feed(wake, None);
+            (own, bytes) = (Own::Buckets(Vec::new()), None);
+            let slices = |bucket: &Range<usize>| partials.iter().map(|sum| &sum[bucket.clone()]).collect();
+            let buckets = plan.cut.buckets.iter().map(slices).collect();
+            (Some(feed), Some(Hand { feeder, buckets, control: control.to_vec() }))
+        }
+    };
+    let step = Step { plan, stamp: STAMP, control: bytes, own, lent, done, of_group, of_all, began };
+    let links = Vec::new();
+    (Exchange { step, peers, links, received, kept, blocks, inputs, out, feed, progress: None }, hand)
 }
 
 /// Lets workers move in an order and with buffers by chance, until all are served.
-fn run(mut exchanges: Vec<Exchange<'_, '_>>, ids: &[u64], seed: u64) {
+fn run<'a>(
+    mut exchanges: Vec<Exchange<'a, 'a, 'a>>,
+    mut hands: Vec<Option<Hand<'a>>>,
+    ids: &[u64],
+    seed: u64,
+) {
     let mut links: BTreeMap<(u64, u64), VecDeque<u8>> = BTreeMap::new();
     let mut open: Vec<usize> = (0..ids.len()).collect();
     let mut round = 0;
@@ -114,6 +186,12 @@ fn run(mut exchanges: Vec<Exchange<'_, '_>>, ids: &[u64], seed: u64) {
         open.sort_by_key(|place| draw(seed, round << 20 | *place as u64));
         for place in &open {
             let (exchange, me) = (&mut exchanges[*place], ids[*place]);
+            if draw(seed, round << 32 | me).is_multiple_of(4)
+                && let Some(hand) = hands[*place].take()
+            {
+                (hands[*place], progressed) = (hand.over(), true);
+            }
+            progressed |= exchange.take_fed().expect("all is handed over");
             // Some buffers hold little more than a header.
             for (peer, received) in exchange.peers.iter_mut().zip(exchange.received.iter_mut()) {
                 let room = 48 + draw(seed, me << 32 | peer.worker) as usize % 40_000;
@@ -133,7 +211,8 @@ fn run(mut exchanges: Vec<Exchange<'_, '_>>, ids: &[u64], seed: u64) {
         open.retain(|place| {
             !(exchanges[*place].members_are_served() && exchanges[*place].shadows_are_served())
         });
-        assert!(progressed || open.is_empty(), "{} workers wait for each other", open.len());
+        let computing = hands.iter().any(Option::is_some);
+        assert!(progressed || computing || open.is_empty(), "{} workers wait for each other", open.len());
     }
     assert!(links.values().all(VecDeque::is_empty), "all that was sent was taken");
 }
@@ -163,14 +242,19 @@ proptest! {
         shadows in 0u64..4,
         small_bytes_max in prop_oneof![Just(0usize), Just(32 * 1024)],
         piece_bytes in prop_oneof![Just(64usize), Just(512), Just(128 * 1024)],
+        bucket_bytes in prop_oneof![Just(64usize), Just(2048), Just(1 << 20)],
+        state in prop_oneof![Just(0usize), 0usize..100],
+        fed in any::<bool>(),
         cuts in prop::collection::vec(0usize..1000, 0..12),
         seed in 0u64..1 << 30,
+        halves in prop_oneof![Just(0.0), Just(1.0), 0.0..1.0],
     ) {
         let virtual_nodes = workers as u32 + more_nodes;
         let groups = random_groups(workers, &cuts);
-        let sizes = Sizes { small_bytes_max, piece_bytes };
+        let sizes = Sizes { small_bytes_max, piece_bytes, bucket_bytes };
         let nodes = shares(virtual_nodes, workers, seed);
-        Scene { virtual_nodes, nodes, shadows, length, groups, sizes, seed }.check();
+        let halves = (halves * length as f64) as usize;
+        Scene { virtual_nodes, nodes, shadows, length, state, halves, groups, sizes, seed, fed }.check();
     }
 }
 
@@ -188,8 +272,11 @@ proptest! {
         let virtual_nodes = workers as u32 + more_nodes;
         let nodes = shares(virtual_nodes, workers, seed);
         let groups = Groups::choose(virtual_nodes, &nodes);
-        let sizes = Sizes { small_bytes_max: 2048, piece_bytes: 1024 };
-        let most = Scene { virtual_nodes, nodes, shadows, length, groups, sizes, seed }.check();
+        let sizes = Sizes { small_bytes_max: 2048, piece_bytes: 1024, bucket_bytes: 4096 };
+        let halves = seed as usize % (length + 1);
+        let (state, fed) = (0, false);
+        let scene = Scene { virtual_nodes, nodes, shadows, length, state, halves, groups, sizes, seed, fed };
+        let most = scene.check();
         let root = workers.isqrt();
         prop_assert!(most <= 2 * root + root / 2 + 4 + shadows as usize, "{workers} members, {most} peers");
     }

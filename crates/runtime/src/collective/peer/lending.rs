@@ -5,21 +5,29 @@ use std::io;
 use super::{Incoming, Peer, place};
 use crate::collective::lent::{Lent, view};
 use crate::collective::plan::{CollectivePlan, Mode};
+use crate::collective::route::Way;
 use crate::frame::{FrameHeader, FrameKind, ProtocolError};
 use crate::mesh::Link;
 
 impl Peer {
-    /// Whether it can read this worker's vectors where they lie, and has to.
-    pub(in crate::collective) fn can_borrow(&self, plan: &CollectivePlan, link: &Link) -> bool {
+    /// Whether it can read this worker's vectors where they lie, and has to. It has said so before, or is sent copies
+    /// in this collective: what it says meanwhile counts from the next one on.
+    pub(in crate::collective) fn can_borrow(&self, plan: &CollectivePlan, link: &mut Link) -> bool {
         let to = &self.route(plan).to;
         let gets_values = to.contributions.count + to.results.count > 0;
-        self.rank.is_some() && !to.crosses && gets_values && link.conduit.lane.is_some()
+        let lends = plan.mode == Mode::Bulk && self.rank.is_some() && !to.crosses && gets_values;
+        lends && link.conduit.is_viewed()
     }
 
     /// Whether all that it lends has been read.
     pub(super) fn is_read(&self, plan: &CollectivePlan) -> bool {
         let from = &self.route(plan).from;
         self.borrowed.copied == from.contributions.count && self.results_received == from.results.count
+    }
+
+    /// Whether it was told of all that goes this way.
+    fn is_told(&self, to: &Way) -> bool {
+        self.contributions_queued == to.contributions.count && self.results_queued == to.results.count
     }
 
     /// Copies the partial sums of a piece, if it lends them.
@@ -36,7 +44,8 @@ impl Peer {
         };
         let range = plan.range(&from.contributions, index);
         let place = place(plan, from, index, received.len());
-        lent.read_partials(view(link)?, range.start, &mut received[place])?;
+        let halves = plan.halves_in(&range);
+        lent.read_partials(view(link)?, range.start, &mut received[place], halves)?;
         self.borrowed.copied = index + 1;
         Ok(())
     }
@@ -60,10 +69,10 @@ impl Peer {
                     && self.borrowed.lent.is_none(),
                 Lent::bytes(from.partials),
             ),
-            // Who reads all results has the last of them.
-            _ => (self.is_lent_to && !self.returned && self.results_queued == to.results.count, 0),
+            // Who reads all that is there has been told of the last of it.
+            _ => (self.is_lent_to && !self.returned && self.is_told(to), 0),
         };
-        if !due || header.index != 0 || self.controls_received == 0 {
+        if !due || header.index != 0 {
             return Err(out_of_turn);
         }
         let (expected, found) = (expected as u64, u64::from(header.length_bytes));

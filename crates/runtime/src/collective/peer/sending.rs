@@ -4,6 +4,7 @@ use std::io::IoSlice;
 
 use super::{FRAMES_PER_WRITE, Fault, Outgoing, Peer, SLICES_PER_WRITE};
 use crate::collective::lent::Lent;
+use crate::collective::plan::Mode;
 use crate::collective::step::{Step, Values};
 use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameKind};
 use crate::mesh::{Link, Moved};
@@ -16,7 +17,7 @@ impl Peer {
         step: &Step<'_>,
         values: Values<'_>,
     ) -> Result<bool, Fault> {
-        self.refill(step);
+        self.refill(step, values);
         if self.queue.is_empty() || !self.writable {
             return Ok(false);
         }
@@ -52,6 +53,7 @@ impl Peer {
             let mut skip = frame.sent;
             gather.push(&frame.header, &mut skip);
             match frame.kind {
+                _ if !frame.packed.is_empty() => gather.push(&frame.packed, &mut skip),
                 FrameKind::Control => {
                     let control = step.control_bytes(way, frame.index).unwrap_or_default();
                     gather.push(control, &mut skip);
@@ -61,10 +63,12 @@ impl Peer {
                     let sums = values.kept.piece(way.contributions.piece(frame.index), range.len());
                     gather.push(bytemuck::cast_slice(sums), &mut skip);
                 }
+                FrameKind::Contribution if self.is_lent_to => {}
                 FrameKind::Contribution => {
                     let range = step.plan.range(&way.contributions, frame.index);
-                    for partial in step.partials {
-                        gather.push(bytemuck::cast_slice(&partial[range.clone()]), &mut skip);
+                    for number in 0..way.partials {
+                        let values = step.own.values(&step.plan.cut, number, range.clone());
+                        gather.push(bytemuck::cast_slice(values), &mut skip);
                     }
                 }
                 FrameKind::Lent => gather.push(step.lent.as_deref().unwrap_or_default(), &mut skip),
@@ -86,7 +90,7 @@ impl Peer {
         if step.control_bytes(way, self.controls_queued).is_some() {
             return Some((FrameKind::Control, self.controls_queued));
         }
-        if self.controls_queued == 0 && !way.controls.is_empty() {
+        if step.plan.mode == Mode::Small && self.controls_queued == 0 && !way.controls.is_empty() {
             return None;
         }
         if self.is_lent_to && !self.lent_queued {
@@ -96,32 +100,33 @@ impl Peer {
             return Some((FrameKind::Returned, 0));
         }
         // Across groups the results are those of the pieces that this worker adds up, else those of its column.
-        let results = if way.crosses { done.across } else { done.results };
-        let contributions =
-            if way.crosses { way.contributions.among(done.within) } else { way.contributions.count };
+        let results = if way.crosses { done.across } else { way.results.among(done.results) };
+        let pieces =
+            if way.crosses { done.within } else { step.plan.ready(&way.contributions, step.own.ready()) };
+        let contributions = way.contributions.among(pieces);
         if self.results_queued < results.min(way.results.count) {
             Some((FrameKind::Result, self.results_queued))
         } else if self.contributions_queued < contributions {
-            Some((FrameKind::Contribution, self.contributions_queued))
+            // Of those that are there to be read, the last stands for all before it.
+            let index = if self.is_lent_to { contributions - 1 } else { self.contributions_queued };
+            Some((FrameKind::Contribution, index))
         } else {
             None
         }
     }
 
-    pub(super) fn refill(&mut self, step: &Step<'_>) {
+    pub(super) fn refill(&mut self, step: &Step<'_>, values: Values<'_>) {
         let plan = step.plan;
-        let way = self.route(plan).to;
+        let way = &self.route(plan).to;
         while self.queue.len() < FRAMES_PER_WRITE {
             let Some((kind, index)) = self.next(step) else { return };
             let payload_bytes = match kind {
                 FrameKind::Control => {
                     self.controls_queued += 1;
-                    step.control_bytes(&way, index).map_or(0, <[u8]>::len)
+                    step.control_bytes(way, index).map_or(0, <[u8]>::len)
                 }
                 FrameKind::Lent => {
                     self.lent_queued = true;
-                    let count = way.contributions.count;
-                    (self.contributions_queued, self.contributions_sent) = (count, count);
                     Lent::bytes(way.partials)
                 }
                 FrameKind::Returned => {
@@ -130,11 +135,12 @@ impl Peer {
                 }
                 FrameKind::Result => {
                     self.results_queued += 1;
-                    if self.is_lent_to { 0 } else { 4 * plan.range(&way.results, index).len() }
+                    if self.is_lent_to { 0 } else { plan.bytes(&plan.range(&way.results, index), 1) }
                 }
                 FrameKind::Contribution => {
-                    self.contributions_queued += 1;
-                    4 * way.partials * plan.range(&way.contributions, index).len()
+                    self.contributions_queued = index + 1;
+                    let bytes = plan.bytes(&plan.range(&way.contributions, index), way.partials);
+                    if self.is_lent_to { 0 } else { bytes }
                 }
             };
             let header = FrameHeader {
@@ -143,7 +149,9 @@ impl Peer {
                 index: u32::try_from(index).expect("the plan bounds the number of pieces"),
                 stamp: step.stamp,
             };
-            self.queue.push_back(Outgoing { header: header.encode(), kind, index, payload_bytes, sent: 0 });
+            let packed = self.pack((kind, index), step, values);
+            let header = header.encode();
+            self.queue.push_back(Outgoing { header, kind, index, payload_bytes, packed, sent: 0 });
         }
     }
 
@@ -155,8 +163,11 @@ impl Peer {
                 return;
             }
             sent -= left;
-            self.contributions_sent += usize::from(frame.kind == FrameKind::Contribution);
-            self.queue.pop_front();
+            if frame.kind == FrameKind::Contribution {
+                self.contributions_sent = frame.index + 1;
+            }
+            let sent = self.queue.pop_front();
+            self.spare.extend(sent.map(|frame| frame.packed).filter(|packed| packed.capacity() > 0));
         }
     }
 }

@@ -16,7 +16,7 @@ impl Peer {
         step: &Step<'_>,
         values: Values<'_>,
     ) -> bool {
-        self.refill(step);
+        self.refill(step, values);
         let mut slices = [IoSlice::new(&[]); SLICES_PER_WRITE];
         let (count, asked) = self.gather(step, values, &mut slices);
         let bytes = slices[..count].iter().flat_map(|slice| slice.iter().copied());
@@ -44,6 +44,7 @@ impl Peer {
                     self.begin(&FrameHeader::decode(&header)?, step)?;
                 }
                 Incoming::Payload { kind, index, length, filled } if filled == length => {
+                    self.unpack((kind, index), step.plan, received, out);
                     self.finish(kind, index, step.plan)?;
                 }
                 Incoming::Payload { kind, index, length, filled } => {

@@ -1,6 +1,6 @@
 //! What travels between any two workers of a plan.
 
-use super::{CollectivePlan, Mode};
+use super::{CollectivePlan, Mode, Phase};
 use crate::collective::route::{Headers, Route, Seat, Sequence, Way};
 
 impl CollectivePlan {
@@ -43,16 +43,22 @@ impl CollectivePlan {
         let ((_, place), (_, other)) = (self.groups.place(from), self.groups.place(to));
         let owners = self.groups.columns();
         let hands_on = !self.groups.is_one() && other >= owners && place == other % owners;
-        let results = match self.mode {
+        let gets_all = match self.mode {
             Mode::Bulk => place < owners,
             Mode::Small => hands_on,
         };
+        let results = match self.phase {
+            Phase::Scatter | Phase::Deliver => self.held_by(other, place),
+            Phase::Whole | Phase::Gather if gets_all => self.whole_column(place),
+            Phase::Whole | Phase::Gather => Sequence::NONE,
+        };
+        let contributes = other < owners && !self.phase.begins_with_results();
         Way {
             controls: if hands_on { &[Headers::Own, Headers::All] } else { &[Headers::Own] },
-            contributions: if other < owners { self.whole_column(other) } else { Sequence::NONE },
+            contributions: if contributes { self.whole_column(other) } else { Sequence::NONE },
             partials: self.partials[from],
             crosses: false,
-            results: if results { self.whole_column(place) } else { Sequence::NONE },
+            results,
         }
     }
 
@@ -88,7 +94,10 @@ impl CollectivePlan {
             contributions: if_so(contributes),
             partials: self.partials[from],
             crosses: false,
-            results: if_so(results),
+            results: match self.phase {
+                Phase::Deliver => self.held_by(self.members.len() + shadow, place),
+                Phase::Whole | Phase::Scatter | Phase::Gather => if_so(results),
+            },
         }
     }
 

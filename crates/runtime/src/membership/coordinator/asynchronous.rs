@@ -116,7 +116,18 @@ impl Asynchronous {
 
     /// Whether steps of this protocol are done without a membership.
     fn is_asynchronous(&self, protocol: Protocol) -> bool {
-        protocol != Protocol::Bsp || self.plan.reduce_at_servers
+        !protocol.waits_for_all() || self.plan.reduce_at_servers
+    }
+
+    /// Whether some phase has local steps.
+    fn has_local_steps(&self) -> bool {
+        self.plan.phases.iter().any(|(_, protocol)| protocol.is_local())
+    }
+
+    /// How the members of a membership keep together after `step`.
+    fn together_at(&self, step: u64) -> Protocol {
+        let phase = self.plan.phases.iter().rfind(|(from, _)| *from <= step);
+        phase.map(|(_, protocol)| *protocol).filter(|p| p.waits_for_all()).unwrap_or(Protocol::Bsp)
     }
 
     fn needs_servers(&self, protocol: Protocol) -> bool {
@@ -265,7 +276,7 @@ impl Coordinator {
     fn train_asynchronous(&mut self, step: u64) {
         let asynchronous = &self.asynchronous;
         let rule = match asynchronous.protocol {
-            Protocol::Bsp => Rule::Together,
+            Protocol::Bsp | Protocol::Local(_) => Rule::Together,
             Protocol::Ssp(bound) => Rule::Bounded(bound),
             Protocol::Asp | Protocol::Gossip => Rule::Free,
         };
@@ -462,6 +473,7 @@ impl Coordinator {
             self.lifecycle = Lifecycle::Gathering { grace_until_s: self.now_s };
             return;
         }
-        self.form(&members, Some(Load::Checkpoint(step)), Reason::Protocol { next: "bsp".into() });
+        let next = self.asynchronous.together_at(step).to_string();
+        self.form(&members, Some(Load::Checkpoint(step)), Reason::Protocol { next });
     }
 }

@@ -1,5 +1,6 @@
 //! Who is there: workers that attach, warm up, fall silent, or ask to leave.
 
+use bellwether_core::profile::Network;
 use bellwether_core::record::{Boot, Event as Journal};
 
 use super::plan::WAVE_PATIENCE_S;
@@ -172,6 +173,17 @@ impl Coordinator {
         }
     }
 
+    /// A worker measured its link to the coordinator.
+    pub(super) fn link_measured(&mut self, worker: WorkerId, network: Network, shared: Option<Network>) {
+        // The journal's JSON cannot hold a number that is not finite.
+        let is_finite = |link: &Network| link.bandwidth_bytes_per_s.is_finite() && link.latency_s.is_finite();
+        if is_finite(&network) {
+            let Network { bandwidth_bytes_per_s, latency_s } = network;
+            let shared_memory = shared.filter(is_finite);
+            self.journal(Journal::LinkMeasured { worker, bandwidth_bytes_per_s, latency_s, shared_memory });
+        }
+    }
+
     /// A worker told what its start took, as far as it knows.
     pub(super) fn booted(&mut self, worker: WorkerId, stages: Boot) {
         let Some(start_s) = self.workers.get(&worker).map(|w| w.start_s) else { return };
@@ -229,6 +241,11 @@ impl Coordinator {
                  without a number of its own, or end the other (its number is free after {limit_s} s of silence)"
             )
         })
+    }
+
+    /// Whether a worker was started that has not come yet.
+    pub fn is_to_come(&self, number: WorkerId) -> bool {
+        self.workers.get(&number).is_some_and(|worker| worker.stage == Stage::Started)
     }
 
     /// Whether a worker or server was told to go.

@@ -87,6 +87,7 @@ impl Coordinator {
     }
 
     pub(super) fn commit_to(&mut self, step: u64) {
+        self.follow_phases(step);
         let (first, records) = self.progress.commit(step);
         let moves = self.config.max_accumulation > 1;
         for (first, last, accumulation) in progress::phases(first, step, &records, moves) {

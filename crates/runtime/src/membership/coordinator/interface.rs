@@ -55,6 +55,8 @@ pub struct Config {
     pub checkpoint_every: u64,
     /// Whether each member writes its slices of checkpoints, and not the first one the whole.
     pub slices: bool,
+    /// Whether the members share the optimizer's state, and each sends its part of a checkpoint.
+    pub sharded: bool,
     /// Steps between boundaries at which the members wait for a verdict; 0 never waits.
     pub verdict_every: u64,
     /// Whether a verdict is about the state, which is to be written first, and not about the held-out results of that

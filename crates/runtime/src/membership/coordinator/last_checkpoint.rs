@@ -138,7 +138,7 @@ impl Coordinator {
         }
         last.again_s = self.now_s + limit_s;
         let active = self.current.active.iter().map(|member| member.worker);
-        let holders: Vec<_> = match self.config.slices {
+        let holders: Vec<_> = match self.config.slices || self.config.sharded {
             true => active.collect(),
             false => active.skip(last.asked % self.current.active.len()).take(1).collect(),
         };

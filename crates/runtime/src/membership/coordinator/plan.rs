@@ -93,6 +93,7 @@ impl Coordinator {
             stop: false,
             accumulation: self.accumulation,
             paused: self.paused.iter().copied().collect(),
+            sharded: self.config.sharded,
         }
     }
 

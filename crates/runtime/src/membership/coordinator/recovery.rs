@@ -231,6 +231,22 @@ impl Coordinator {
         self.fall_back();
     }
 
+    /// The members together have no longer the whole optimizer state: none of them can go on from what it holds.
+    pub(super) fn lacking(&mut self, epoch: u64, shard: u32) {
+        if self.current.epoch != epoch || self.lifecycle != Lifecycle::Running {
+            return;
+        }
+        let message = format!(
+            "the workers that held virtual shard {shard} of the optimizer's state are gone: the run goes back to its last \
+             checkpoint (sharding.copies = 2 or more would have kept a copy)"
+        );
+        self.journal(Journal::Warning { message });
+        self.strays.clear();
+        self.workers.values_mut().for_each(|worker| worker.kept = Kept::Nothing);
+        self.recovery_reason = Reason::Link { evidence: format!("virtual shard {shard} is lost") };
+        self.fall_back();
+    }
+
     /// No worker is known to hold all of the state: one of those that are lost may come back with it.
     /// Otherwise some may hold the state of earlier steps, shadows among them.
     pub(super) fn fall_back(&mut self) {

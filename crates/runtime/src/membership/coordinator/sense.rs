@@ -57,6 +57,7 @@ impl Coordinator {
                 (*epoch, 0)
             }
             FromWorker::ServerLost { epoch, .. }
+            | FromWorker::Lacking { epoch, .. }
             | FromWorker::Serving { epoch }
             | FromWorker::ShadowLost { epoch, .. } => (*epoch, 0),
             FromWorker::ServerReport(report) if !is_server_account(report) => {
@@ -112,8 +113,9 @@ impl Coordinator {
         let most = u64::from(self.config.max_accumulation.max(1));
         let in_time = |record: &StepRecord| {
             record.step < steps_max && record.steps() <= most && {
-                let StepRecord { duration_s, compute_s, data_wait_s, exchange_s, update_s, .. } = record;
-                let times = [duration_s, compute_s, data_wait_s, exchange_s, update_s];
+                let StepRecord { duration_s, compute_s, data_wait_s, exchange_s, hidden_s, update_s, .. } =
+                    record;
+                let times = [duration_s, compute_s, data_wait_s, exchange_s, hidden_s, update_s];
                 times.into_iter().all(|seconds| is_time(*seconds))
             }
         };

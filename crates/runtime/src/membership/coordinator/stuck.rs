@@ -1,13 +1,10 @@
 //! Newcomers and servers that get no further: the run does not wait for them for ever.
 
 use super::{Coordinator, Kept, Lifecycle, Stage};
-use crate::membership::WorkerId;
+use crate::membership::{FLOOR_BYTES_PER_S, WorkerId};
 
 /// Least seconds within which a state is to arrive.
 const LEAST_S: f64 = 10.0;
-
-/// No network that is used for training is slower than this.
-const FLOOR_BYTES_PER_S: f64 = 125_000.0;
 
 /// How many times as long as ever before a state may take.
 const PATIENCE: f64 = 8.0;

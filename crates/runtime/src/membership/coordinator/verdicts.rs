@@ -25,6 +25,8 @@ pub(super) struct Verdicts {
     decided: u64,
     /// The verdict that ends the run.
     ends: Option<EarlyEnd>,
+    /// One that came when the state after its step was written, and not all members had told that they are there.
+    early: Option<(u64, Option<String>)>,
     waits: Option<Waits>,
     /// The longest time that the members waited for one.
     longest_s: f64,
@@ -137,7 +139,8 @@ impl Coordinator {
         if step <= self.verdicts.decided {
             return ends.then(|| format!("it is decided: the run goes on after step {step}"));
         }
-        (Some(step) != self.verdict_at() || committed < step)
+        let is_seen = committed >= step || self.settled.contains(&step);
+        (Some(step) != self.verdict_at() || !is_seen)
             .then(|| format!("a verdict on step {step} is not due: {committed} steps are done"))
     }
 
@@ -145,6 +148,10 @@ impl Coordinator {
     pub(super) fn decide(&mut self, step: u64, ends: Option<String>) {
         let is_known = step <= self.verdicts.decided;
         if is_known || self.verdict_refusal(step, ends.is_some()).is_some() {
+            return;
+        }
+        if self.progress.committed() < step {
+            self.verdicts.early = Some((step, ends));
             return;
         }
         self.journal(Journal::Verdict { step, ends: ends.clone() });
@@ -170,6 +177,9 @@ impl Coordinator {
             self.verdicts.restart();
             return;
         };
+        if let Some((_, ends)) = self.verdicts.early.take_if(|(early, _)| *early == step) {
+            return self.decide(step, ends);
+        }
         if !self.config.verdict_needs_state {
             return;
         }

@@ -5,6 +5,7 @@ use bellwether_core::job::Goodput;
 #[cfg(doc)]
 use super::Member;
 use crate::membership::{FromWorker, Load, Membership, WorkerId};
+use crate::rounds::Rounds;
 
 /// The parts of the job that decide what happens at a boundary.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -15,12 +16,16 @@ pub struct Rules {
     pub evaluate_every: u64,
     /// Steps between checkpoints; 0 writes at the end only.
     pub checkpoint_every: u64,
-    /// Whether all members write their slices of a checkpoint, at boundaries on which they agree in a round.
+    /// Whether all members send or write their part of a checkpoint, at boundaries on which they agree in a round.
     pub slices: bool,
+    /// Whether the members share the optimizer's state, and after a recovery agree on who holds what.
+    pub sharded: bool,
     /// Steps between boundaries at which the members wait for a verdict; 0 never waits.
     pub verdict_every: u64,
     /// Where the job fixes the batch in advance: steps that an update covers, by the step from which on.
     pub batches: Option<Goodput>,
+    /// Where virtual nodes train by themselves: steps of a round, after which all wait for all.
+    pub rounds: Option<Rounds>,
 }
 
 /// What the worker's main thread does next. Each names the step of the boundary it stands at.
@@ -39,7 +44,8 @@ pub enum Task {
     /// Wait for the sources' first chunks; then [`Member::shadow_began`]. The wait ends, too, when
     /// [`Member::prepared`] brings a later plan to follow: ask again then.
     BeginShadow,
-    /// Hand the last result from `source` to those `behind`; then [`Member::caught_up_with_result`].
+    /// Hand the last result from `source` to those `behind`, if there are any; where the members share the optimizer's
+    /// state, agree on who holds what; then [`Member::caught_up_with_result`].
     CatchUp {
         /// Who sends.
         source: WorkerId,

@@ -57,7 +57,7 @@ impl Held {
             }
         } else {
             let rate_factor = f64::from(push.share);
-            let update = Update { step: push.step, steps: 1, rate_factor, scale: push.scale };
+            let update = Update { rate_factor, ..Update::single(push.step, push.scale) };
             self.update(optimizer, update, gradient);
         }
         self.version += 1;

@@ -81,12 +81,8 @@ impl Worker {
         let compute_s = (began.elapsed().as_secs_f64() - data_wait_s).max(0.0);
         // The mean over the workers moves by the mean of their updates: together they go as far as a step of the batch.
         let together = (share * (averaging.peers.len() + 1) as f64).min(1.0);
-        let update = Update {
-            step,
-            steps: 1,
-            rate_factor: self.units.rate.factor(together),
-            scale: self.engine.unit_scale(samples),
-        };
+        let rate_factor = self.units.rate.factor(together);
+        let update = Update { rate_factor, ..Update::single(step, self.engine.unit_scale(samples)) };
         let (engine, rule) = (&self.engine, &self.unit_rule);
         averaging.shared.update(|range, values| engine.update_held(rule, update, range, values));
         let exchanging = Instant::now();

@@ -8,7 +8,9 @@ use crate::optimizer::{Optimizer, Update};
 use crate::order::micro_batch_seed;
 use crate::state::all_finite;
 use crate::transfer::{read, write};
-use crate::workload::{Evaluation, MicroBatch, TensorExchange, Weights, WorkloadError, tensor_ranges};
+use crate::workload::{
+    Evaluation, MicroBatch, Parameters, TensorExchange, Weights, WorkloadError, tensor_ranges,
+};
 
 /// Samples of the held-out set that one call of `evaluate` gets at most.
 const EVALUATION_BATCH: u64 = 256;
@@ -150,7 +152,7 @@ impl Engine {
         }
         let batch = MicroBatch { samples: &self.samples };
         let seed = micro_batch_seed(self.seed, step, node);
-        let (parameters, version) = (&mut held.parameters, self.version);
+        let (parameters, version) = (Parameters::Coming(&mut held.parameters), self.version);
         let loss =
             self.workload.gradient_by_parts(parts, parameters, state, version, batch, seed, gradient, left);
         let loss = loss.map_err(|error| Fault::Workload(error, Some((step, node))))?;

@@ -91,7 +91,7 @@ impl Engine {
         if self.samples.is_empty() {
             return Ok(Digest::default());
         }
-        self.part.resize(self.out.len(), 0.0);
+        self.part.resize(self.length, 0.0);
         let seed = micro_batch_seed(self.seed, check.step, check.node);
         let state = read(&self.state);
         let loss = compute(self.workload.as_mut(), &state, self.version, &self.samples, seed, &mut self.part)

@@ -17,8 +17,10 @@ pub(crate) const RULES: Rules = Rules {
     evaluate_every: 0,
     checkpoint_every: 0,
     slices: false,
+    sharded: false,
     verdict_every: 0,
     batches: None,
+    rounds: None,
 };
 
 pub(crate) fn config(wanted: u32) -> Config {
@@ -40,6 +42,7 @@ pub(crate) fn config(wanted: u32) -> Config {
         evaluate_every: 0,
         checkpoint_every: 0,
         slices: false,
+        sharded: false,
         verdict_every: 0,
         verdict_needs_state: true,
         checkpoint_period_s: 0.0,

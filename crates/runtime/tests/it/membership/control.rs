@@ -336,6 +336,7 @@ impl World {
             evaluate_every: self.scenario.rules.evaluate_every,
             checkpoint_every: self.scenario.rules.checkpoint_every,
             slices: self.scenario.rules.slices,
+            sharded: self.scenario.rules.sharded,
             verdict_every: self.scenario.rules.verdict_every,
             verdict_needs_state: !self.scenario.by_results,
             checkpoint_period_s: if self.scenario.rules.checkpoint_every > 0 { 0.3 } else { 0.0 },

@@ -2,6 +2,7 @@
 
 use bellwether_core::plan::{Synchronisation, TransmissionOrder};
 use bellwether_core::prediction::Protocol;
+use bellwether_core::profile::Network;
 use bellwether_core::record::Boot;
 use bellwether_runtime::membership::coordinator::{Config, Coordinator, Event};
 use bellwether_runtime::membership::member::{Member, Rules, Task};
@@ -68,7 +69,10 @@ fn from_worker(random: &mut Random) -> FromWorker {
             training_samples: random.below(2),
             ..Default::default()
         }),
-        1 => FromWorker::LinkMeasured { bandwidth_bytes_per_s: seconds(random), latency_s: seconds(random) },
+        1 => {
+            let network = Network { bandwidth_bytes_per_s: seconds(random), latency_s: seconds(random) };
+            FromWorker::LinkMeasured { network, shared_memory: Some(network) }
+        }
         21 => FromWorker::Booted(Boot {
             start_s: seconds(random),
             importing_s: seconds(random),
@@ -117,6 +121,7 @@ fn from_worker(random: &mut Random) -> FromWorker {
         }),
         19 => FromWorker::CheckpointFailed { step, why: what },
         _ => match random.chance(0.5) {
+            true if random.chance(0.1) => FromWorker::Lacking { epoch, shard: number(random) as u32 },
             true => FromWorker::ShadowLost { epoch, shadow: number(random) },
             false => FromWorker::Finished { step, digest: [random.below(2) as u8; 32] },
         },
@@ -221,6 +226,7 @@ fn a_membership(random: &mut Random) -> Membership {
         stop: random.chance(0.2),
         accumulation: number(random) as u32,
         paused: many(random, worker),
+        sharded: random.chance(0.5),
     }
 }
 

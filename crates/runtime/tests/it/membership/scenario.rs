@@ -151,9 +151,7 @@ impl Scenario {
             total_steps,
             evaluate_every: every(&mut random),
             checkpoint_every: every(&mut random),
-            slices: false,
-            verdict_every: 0,
-            batches: None,
+            ..Rules::default()
         };
         let spawns = random.chance(0.75);
         let mut scenario = Scenario {

@@ -145,6 +145,24 @@ fn members_wait_for_a_verdict_and_go_on_to_the_next() {
 }
 
 #[test]
+fn a_verdict_on_a_state_that_was_written_waits_for_the_members_that_tell_late() {
+    let mut bench = Bench::running(deciding(), 2);
+    let epoch = bench.coordinator.membership().epoch;
+    bench.reports(1, epoch, 10);
+    assert!(bench.coordinator.verdict_refusal(10, false).expect("none has seen it").contains("not due"));
+    bench.take(Event::Received(10));
+    bench.take(Event::Checkpoint(10, Ok(())));
+    // Who gave it may give it again until the journal has it.
+    for _ in 0..2 {
+        assert_eq!(bench.coordinator.verdict_refusal(10, false), None, "its checkpoint was seen");
+        assert_eq!(verdicts(&bench.take(Event::Verdict(10, None))), []);
+    }
+    let actions = bench.reports(2, epoch, 10);
+    assert_eq!(verdicts(&actions), [Journal::Verdict { step: 10, ends: None }]);
+    assert_eq!(told(&actions), [(1, 10), (2, 10)]);
+}
+
+#[test]
 fn the_last_step_needs_no_verdict() {
     let resumed = Resumed { epoch: 4, last_worker: 2, committed: 90, decided: 80, ..Resumed::default() };
     let mut bench = Bench::new(Config { resumed: Some(resumed), checkpoint: Some(90), ..deciding() });

@@ -44,6 +44,7 @@ impl World {
             checkpoint_every: self.plan.checkpoint_every,
             checkpoint_period_s: if self.plan.checkpoint_every > 0 { 0.3 } else { 0.0 },
             slices: false,
+            sharded: false,
             verdict_every: 0,
             verdict_needs_state: true,
             last_checkpoint_wait_s: 300.0,

@@ -40,8 +40,10 @@ impl World {
             evaluate_every: self.plan.evaluate_every,
             checkpoint_every: self.plan.checkpoint_every,
             slices: false,
+            sharded: false,
             verdict_every: 0,
             batches: None,
+            rounds: None,
         };
         Worker { member: Member::new(id, rules), warm: false, state: None, unit: None, asked: None }
     }

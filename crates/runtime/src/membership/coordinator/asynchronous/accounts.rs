@@ -95,13 +95,29 @@ impl Coordinator {
     pub(in crate::membership::coordinator) fn back_together(&mut self, step: u64) {
         let open = self.asynchronous.summaries.last().is_some_and(|open| open.seconds < 0.0);
         let first = self.asynchronous.summaries.is_empty();
-        if open || first && self.asynchronous.next_change().is_none_or(|(at, _)| at <= step) {
+        let change = self.asynchronous.next_change();
+        let has_others = change.is_some() || self.asynchronous.has_local_steps();
+        let changes_here = change.is_some_and(|(at, _)| at <= step);
+        if open || first && (changes_here || !has_others) {
             return;
         }
         let stall_s = if first { 0.0 } else { self.now_s - self.asynchronous.idle_since_s };
         if self.total_steps.is_none_or(|total| step < total) {
             self.asynchronous.shards.clear();
-            self.enter_phase(step, Protocol::Bsp, stall_s);
+            self.enter_phase(step, self.asynchronous.together_at(step), stall_s);
+        }
+    }
+
+    /// The membership in force has passed this step: a phase of it may have begun on the way.
+    pub(in crate::membership::coordinator) fn follow_phases(&mut self, step: u64) {
+        loop {
+            let Some(open) = self.asynchronous.summaries.last() else { return };
+            let phases = &self.asynchronous.plan.phases;
+            let next = phases.iter().find(|(from, _)| *from > open.step && *from < step);
+            match next.copied().filter(|(_, next)| open.protocol.waits_for_all() && next.waits_for_all()) {
+                Some((from, protocol)) => self.enter_phase(from, protocol, 0.0),
+                None => return,
+            }
         }
     }
 }

@@ -10,11 +10,11 @@ use std::ops::Range;
 use crate::tree::maximal_nodes;
 
 /// Up to this many members exchange with everyone.
-pub(crate) const UNGROUPED_MAX: usize = 16;
+pub const UNGROUPED_MAX: usize = 16;
 
 /// Members in groups of consecutive ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Groups {
+pub struct Groups {
     /// First rank of every group, then the number of members.
     bounds: Vec<usize>,
     columns: usize,
@@ -22,16 +22,27 @@ pub(crate) struct Groups {
 
 impl Groups {
     /// Groups that begin at these ranks; the last number is that of all members. `None` if one is empty.
-    pub(crate) fn new(bounds: Vec<usize>) -> Option<Groups> {
+    pub fn new(bounds: Vec<usize>) -> Option<Groups> {
         let columns = bounds.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).min()?;
         (bounds[0] == 0 && columns > 0).then_some(Groups { bounds, columns })
     }
 
-    /// Groups for members that hold these virtual nodes, in rank order, at least one.
+    /// All of this many members in one group.
+    ///
+    /// # Panics
+    ///
+    /// If there are none.
+    pub fn one(members: usize) -> Groups {
+        assert!(members > 0, "a group has members");
+        Groups { bounds: vec![0, members], columns: members }
+    }
+
+    /// Groups for members that hold these virtual nodes, in rank order, at least one. It takes time as the power 1.5 of
+    /// their number.
     ///
     /// A group's sum travels as one vector for each maximal node of its range, so the cuts are where the canonical tree
     /// has them: as few maximal nodes as possible, and then sizes as even as possible.
-    pub(crate) fn choose(virtual_nodes: u32, members: &[Range<u32>]) -> Groups {
+    pub fn choose(virtual_nodes: u32, members: &[Range<u32>]) -> Groups {
         let workers = members.len();
         if workers <= UNGROUPED_MAX {
             return Groups { bounds: vec![0, workers], columns: workers };
@@ -60,52 +71,56 @@ impl Groups {
     }
 
     /// Number of groups.
-    pub(crate) fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.bounds.len() - 1
     }
 
     /// Whether everyone exchanges with everyone.
-    pub(crate) fn is_one(&self) -> bool {
+    pub fn is_one(&self) -> bool {
         self.count() == 1
     }
 
     /// Number of members.
-    pub(crate) fn members(&self) -> usize {
+    pub fn members(&self) -> usize {
         self.bounds[self.count()]
     }
 
     /// Owners of every group.
-    pub(crate) fn columns(&self) -> usize {
+    pub fn columns(&self) -> usize {
         self.columns
     }
 
     /// Ranks of a group's members.
-    pub(crate) fn ranks(&self, group: usize) -> Range<usize> {
+    ///
+    /// # Panics
+    ///
+    /// If there is no such group.
+    pub fn ranks(&self, group: usize) -> Range<usize> {
         self.bounds[group]..self.bounds[group + 1]
     }
 
-    /// The group of a rank, and its place there.
-    pub(crate) fn place(&self, rank: usize) -> (usize, usize) {
+    /// The group of a member by its rank, and its place there.
+    pub fn place(&self, rank: usize) -> (usize, usize) {
         let group = self.bounds.partition_point(|bound| *bound <= rank) - 1;
         (group, rank - self.bounds[group])
     }
 
-    /// Whether two members are connected.
-    pub(crate) fn linked(&self, a: usize, b: usize) -> bool {
+    /// Whether two members, by rank, are connected.
+    pub fn linked(&self, a: usize, b: usize) -> bool {
         let ((group_a, place_a), (group_b, place_b)) = (self.place(a), self.place(b));
         let owner = place_a.min(place_b) < self.columns;
         a != b && owner && (group_a == group_b || place_a == place_b)
     }
 
-    /// Whether a member hands the result to the shadow with this place among the shadows: where there are several
+    /// Whether the member of a rank hands the result to the shadow with this place among the shadows: where several
     /// groups, the owners of one of them do.
-    pub(crate) fn serves(&self, rank: usize, shadow: usize) -> bool {
+    pub fn serves(&self, rank: usize, shadow: usize) -> bool {
         let (group, place) = self.place(rank);
         group == shadow % self.count() && place < self.columns
     }
 
     /// Most peers that a member can have, with this many shadows.
-    pub(crate) fn peers_max(&self, shadows: usize) -> usize {
+    pub fn peers_max(&self, shadows: usize) -> usize {
         let largest = (0..self.count()).map(|group| self.ranks(group).len()).max().unwrap_or(0);
         largest + self.count() - 2 + shadows.div_ceil(self.count())
     }
