@@ -7,7 +7,7 @@ machine's cores. One thread in every process, as many virtual nodes as workers. 
 the order changes from pair to pair; the first fifth of the steps does not count. Options are for `bellwether run`, such
 as `--set sync.policy=local:8`. Prints one JSON object: of each pair the median and the mean time of a step, and of ours
 what its journal says: computing, the part of it beside which gradients were exchanged, the exchange that was left, and
-the update.
+the update; and what plain sockets take for the same bytes to and from the same peers, the limit of the exchange.
 """
 
 from __future__ import annotations
@@ -130,7 +130,21 @@ def ours(names: list[str], folder: Path, case: str, steps: str, options: list[st
     records = records[len(records) // 5 :]
     keys = ("duration_s", "compute_s", "hidden_s", "exchange_s", "update_s")
     found = {key: statistics.median(record.get(key, 0.0) for record in records) for key in keys}
+    found["sent_bytes"] = max(sum(peer["sent_bytes"] for peer in one.get("traffic", [])) for one in records)
     return {**step_ms(folder), **found}
+
+
+def sockets_ms(names: list[str], folder: Path, sent_bytes: float) -> float:
+    """What plain sockets take, when every process sends so many bytes to the others, and receives as many."""
+    addresses, workers = ",".join(address(host) for host in range(len(names))), len(names)
+    each = str(int(sent_bytes) // (workers - 1))
+    logs = [folder / f"sockets-{host}.log" for host in range(workers)]
+    processes = []
+    for host, name in enumerate(names):
+        command = [sys.executable, str(HERE / "both_ways.py"), str(host), str(workers), addresses]
+        processes.append(start(name, [*command, str(PORT + 2), each, "3"], logs[host]))
+    end(processes, folder)
+    return max(float(log.read_text()) for log in logs)
 
 
 def theirs(names: list[str], folder: Path, case: str, steps: str, _: list[str]) -> dict[str, float]:
@@ -158,6 +172,8 @@ def main() -> None:
             for who in sorted(kinds, reverse=number % 2 == 0):
                 with tempfile.TemporaryDirectory(prefix="bellwether-link-") as place:
                     pair[who] = kinds[who](names, Path(place), case, steps, options)
+            with tempfile.TemporaryDirectory(prefix="bellwether-link-") as place:
+                pair["sockets_ms"] = sockets_ms(names, Path(place), pair["ours"]["sent_bytes"])
             measured.append({**pair, "load": os.getloadavg()[0]})
     # Of several steps only the last may have an exchange.
     of = "mean_step_ms" if options else "step_ms"

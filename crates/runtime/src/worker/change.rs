@@ -18,7 +18,8 @@ impl Worker {
     pub(super) fn prepare(&mut self, membership: Membership) {
         let (connector, mailbox) = (self.connector.clone(), Arc::clone(&self.connection.mailbox));
         let mut buffers = self.engine.lacking_buffers(&membership);
-        if buffers.is_empty() && membership.new_peers(connector.me).is_empty() {
+        let lacking = self.engine.lacking_part(&membership);
+        if buffers.is_empty() && lacking == 0 && membership.new_peers(connector.me).is_empty() {
             // Nothing is to be made, so the collective of this step can say so, not only that of the next.
             self.prepared.push((membership.epoch, Preparation::default()));
             let effects = self.member.prepared(membership, Ok(()));
@@ -30,9 +31,10 @@ impl Worker {
             let peers = membership.new_peers(connector.me);
             // Memory that was never written to is slow at its first use, and the others would wait for it.
             buffers.iter_mut().for_each(|buffer| buffer.fill(1.0));
+            let part = vec![1.0; lacking];
             let links = connector.connect(&membership, &peers, patience, &|| mailbox.urgent());
             let preparation = links
-                .map(|links| Preparation { links, buffers })
+                .map(|links| Preparation { links, buffers, part })
                 .map_err(|(peer, why)| (peer.unwrap_or(0), why));
             mailbox.put(Event::Prepared(membership, preparation));
         };
@@ -186,9 +188,10 @@ impl Worker {
         let me = self.connector.me;
         let was_member = self.member.is_active();
         let place = self.prepared.iter().position(|(epoch, _)| *epoch == membership.epoch);
-        let Preparation { links, buffers } =
+        let Preparation { links, buffers, part } =
             place.map(|p| self.prepared.swap_remove(p).1).unwrap_or_default();
         self.engine.accumulator.give(buffers);
+        self.engine.give_part(part);
         self.prepared.retain(|(epoch, _)| *epoch > membership.epoch);
         if let Err(fault) = self.settle_before(membership) {
             return self.fault(fault);

@@ -240,9 +240,9 @@ impl Engine {
                 sharded.adopt();
                 None
             }
-            None => Some(Collective::new(self.plan(self.lengths())?)),
+            None => Some(Collective::new(self.plan(membership, self.lengths())?)),
         };
-        self.control = Some(Collective::new(self.plan(Lengths::default())?));
+        self.control = Some(Collective::new(self.plan(membership, Lengths::default())?));
         let range = membership.rank(self.me).map_or(0..0, |rank| membership.active[rank].nodes.clone());
         self.accumulator.assign(self.order.virtual_nodes, range);
         Ok(())
@@ -255,13 +255,26 @@ impl Engine {
         (0..lacking).map(|_| self.accumulator.buffer()).collect()
     }
 
+    /// Values of the memory that a membership needs for the gradient that leaves tensor by tensor, where it is not there.
+    pub(super) fn lacking_part(&self, membership: &Membership) -> usize {
+        let plan = membership.rank(self.me).and_then(|_| self.plan(membership, self.lengths()).ok());
+        let needed = plan.is_some_and(|plan| plan.is_in_buckets() && plan.peers().next().is_some());
+        if needed && self.part.len() < self.length { self.length } else { 0 }
+    }
+
+    /// Takes such memory into use.
+    pub(super) fn give_part(&mut self, part: Vec<f32>) {
+        if self.part.len() < part.len() {
+            self.part = part;
+        }
+    }
+
     fn lengths(&self) -> Lengths {
         let state = self.workload.layout().state_count();
         Lengths { parameters: self.length - state, state }
     }
 
-    fn plan(&self, lengths: Lengths) -> Result<CollectivePlan, PlanError> {
-        let m = &self.membership;
+    fn plan(&self, m: &Membership, lengths: Lengths) -> Result<CollectivePlan, PlanError> {
         let members = Self::members_of(m);
         let shadows = m.shadows.iter().map(|s| s.worker).collect();
         let plan = CollectivePlan::new(self.order.virtual_nodes, members, shadows, self.me, lengths)?;

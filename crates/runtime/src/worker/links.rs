@@ -42,6 +42,8 @@ pub(crate) struct Preparation {
     pub(super) links: Links,
     /// Memory for partial sums, written to once: the first use of memory is slow, and others would wait.
     pub(super) buffers: Vec<Vector>,
+    /// The same for a gradient that leaves tensor by tensor.
+    pub(super) part: Vec<f32>,
 }
 
 /// Why another process did not get or give what a stream was opened for.
