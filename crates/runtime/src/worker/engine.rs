@@ -255,7 +255,7 @@ impl Engine {
         (0..lacking).map(|_| self.accumulator.buffer()).collect()
     }
 
-    /// Values of the memory that a membership needs for the gradient that leaves tensor by tensor, where it is not there.
+    /// Values of the memory that a membership needs for gradients that leave tensor by tensor, where it is not there.
     pub(super) fn lacking_part(&self, membership: &Membership) -> usize {
         let plan = membership.rank(self.me).and_then(|_| self.plan(membership, self.lengths()).ok());
         let needed = plan.is_some_and(|plan| plan.is_in_buckets() && plan.peers().next().is_some());
