@@ -4,7 +4,11 @@
 //! every group, as many as the smallest group has, are its *owners*: the owner at a place, one from each group, make up
 //! a *column*. A member is connected to the owners of its group, an owner also to all members of its group and to its
 //! column: about twice the square root of the number of members. One group is the exchange of everyone with everyone.
+//!
+//! Where several members are on one host, they are a group if that sends less from host to host: a host's sum then
+//! crosses the network once, whatever the number of its members.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::tree::maximal_nodes;
@@ -68,6 +72,58 @@ impl Groups {
         }
         bounds.reverse();
         Groups::new(bounds).expect("every group has members")
+    }
+
+    /// As [`choose`](Groups::choose), for members on these hosts, in rank order: those of each host are a group where
+    /// less leaves the busiest host then, and no member has more than twice the peers.
+    ///
+    /// # Panics
+    ///
+    /// If there are more or fewer hosts than members.
+    pub fn choose_on_hosts(virtual_nodes: u32, members: &[Range<u32>], hosts: &[&str]) -> Groups {
+        assert_eq!(hosts.len(), members.len(), "every member is on a host");
+        let usual = Groups::choose(virtual_nodes, members);
+        let begins = |rank: &usize| *rank == 0 || hosts[*rank] != hosts[rank - 1];
+        let bounds: Vec<usize> = (0..hosts.len()).filter(begins).chain([hosts.len()]).collect();
+        let Some(of_hosts) = Groups::new(bounds).filter(|groups| !groups.is_one()) else { return usual };
+        if of_hosts.count() == hosts.len()
+            || of_hosts.peers_max(0) > 2 * usual.peers_max(0).max(UNGROUPED_MAX)
+        {
+            return usual;
+        }
+        let most = |groups: &Groups| groups.leaves_busiest_host(virtual_nodes, members, hosts);
+        if most(&of_hosts) < most(&usual) { of_hosts } else { usual }
+    }
+
+    /// Vectors that leave the host from which most leave, if each owner of a group adds up an equal part.
+    fn leaves_busiest_host(&self, virtual_nodes: u32, members: &[Range<u32>], hosts: &[&str]) -> f64 {
+        let nodes = |from: usize, to: usize| {
+            maximal_nodes(virtual_nodes, members[from].start..members[to].end).len() as f64
+        };
+        let of_groups: Vec<f64> = (0..self.count())
+            .map(|group| nodes(self.ranks(group).start, self.ranks(group).end - 1))
+            .collect();
+        let (owners, groups) = (self.columns as f64, self.count() as f64);
+        let mut leaves: BTreeMap<&str, f64> = BTreeMap::new();
+        for (rank, host) in hosts.iter().enumerate() {
+            let (group, place) = self.place(rank);
+            let is_owner = |place: usize| if place < self.columns { 1.0 } else { 0.0 };
+            let elsewhere = |other: &usize| hosts[*other] != *host;
+            let within = self.ranks(group).filter(elsewhere).map(|other| {
+                let other = self.place(other).1;
+                (nodes(rank, rank) * is_owner(other) + is_owner(place)) / owners
+            });
+            let across = (0..self.count()).filter(|other| *other != group && place < self.columns);
+            let across = across.filter(|other| elsewhere(&(self.ranks(*other).start + place)));
+            let across = across.map(|_| (of_groups[group] + 1.0) / (owners * groups));
+            *leaves.entry(host).or_default() += within.chain(across).sum::<f64>();
+        }
+        leaves.into_values().fold(0.0, f64::max)
+    }
+
+    /// The first rank of every group.
+    pub fn starts(&self) -> &[usize] {
+        &self.bounds[..self.count()]
     }
 
     /// Number of groups.
@@ -152,6 +208,40 @@ mod tests {
             maximal_nodes(256, ranges[ranks.start].start..ranges[ranks.end - 1].end).len()
         };
         assert!((0..groups.count()).all(|group| nodes(group) == 1), "{groups:?}");
+    }
+
+    /// The groups of members that share virtual nodes evenly, on hosts with these numbers of them.
+    fn on_hosts(sizes: &[usize]) -> Groups {
+        let names: Vec<String> = (0..sizes.len()).map(|host| format!("host {host}")).collect();
+        let hosts = sizes.iter().zip(&names).flat_map(|(size, name)| vec![name.as_str(); *size]);
+        let hosts: Vec<&str> = hosts.collect();
+        let nodes = hosts.len().next_multiple_of(64) as u32;
+        Groups::choose_on_hosts(nodes, &ranges(nodes, hosts.len() as u32), &hosts)
+    }
+
+    #[test]
+    fn members_of_a_host_are_a_group_where_less_leaves_it_then() {
+        let bounds = |sizes: &[usize]| on_hosts(sizes).bounds;
+        assert_eq!(bounds(&[4]), [0, 4], "one host");
+        assert_eq!(bounds(&[1, 1, 1]), [0, 3], "hosts of one");
+        assert_eq!(bounds(&[2, 2]), [0, 2, 4]);
+        assert_eq!(bounds(&[8, 8]), [0, 8, 16]);
+        assert_eq!(bounds(&[4, 1]), [0, 4, 5]);
+        assert_eq!(on_hosts(&[2; 32]).count(), 32);
+        // Each would have 128 peers then, where it has 30.
+        assert_eq!(on_hosts(&[2; 128]).count(), 16);
+    }
+
+    #[test]
+    fn what_leaves_a_host_does_not_grow_with_its_members() {
+        for members in [1, 2, 4, 8] {
+            let hosts: Vec<&str> = vec!["a"; members].into_iter().chain(vec!["b"; members]).collect();
+            let ranges = ranges(64, hosts.len() as u32);
+            let most = |groups: &Groups| groups.leaves_busiest_host(64, &ranges, &hosts);
+            let flat = most(&Groups::one(hosts.len()));
+            assert!((flat - members as f64).abs() < 1e-12, "{members}: {flat}");
+            assert!((most(&Groups::choose_on_hosts(64, &ranges, &hosts)) - 1.0).abs() < 1e-12);
+        }
     }
 
     #[test]

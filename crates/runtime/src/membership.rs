@@ -101,6 +101,24 @@ pub struct Membership {
     pub sharded: bool,
 }
 
+/// The host of an address.
+fn host(address: &str) -> &str {
+    address.rsplit_once(':').map_or(address, |(host, _)| host)
+}
+
+/// These workers, those of each host behind the first of them.
+fn by_host<'a>(workers: &[WorkerId], address: impl Fn(&WorkerId) -> &'a str) -> Vec<WorkerId> {
+    let mut hosts: Vec<(&str, Vec<WorkerId>)> = Vec::new();
+    for worker in workers {
+        let host = host(address(worker));
+        match hosts.iter_mut().find(|(known, _)| *known == host) {
+            Some((_, workers)) => workers.push(*worker),
+            None => hosts.push((host, vec![*worker])),
+        }
+    }
+    hosts.into_iter().flat_map(|(_, workers)| workers).collect()
+}
+
 impl Membership {
     /// The rank of `worker` among the active members.
     pub fn rank(&self, worker: WorkerId) -> Option<usize> {
@@ -147,12 +165,13 @@ impl Membership {
     }
 
     /// How the active members exchange.
-    fn groups(&self) -> Groups {
+    pub(crate) fn groups(&self) -> Groups {
         if self.sharded && !self.active.is_empty() {
             return Groups::one(self.active.len());
         }
         let nodes: Vec<Range<u32>> = self.active.iter().map(|m| m.nodes.clone()).collect();
-        Groups::choose(nodes.last().map_or(0, |last| last.end), &nodes)
+        let hosts: Vec<&str> = self.active.iter().map(|m| host(&m.address)).collect();
+        Groups::choose_on_hosts(nodes.last().map_or(0, |last| last.end), &nodes, &hosts)
     }
 
     /// Whether the same workers take part in the same roles. What was decided meanwhile they hear without another

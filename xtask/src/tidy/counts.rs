@@ -18,8 +18,8 @@ const TABLE: &str = "xtask/src/tidy/counts.rs";
 const BUDGETS: &[(&str, usize, &str)] = &[
     (
         "core",
-        12000,
-        "the words of all crates, their checks and errors; URLs of checkpoints; the table of what each training mode can do; the tree of queues; rules that stop a run, sweeps and their spaces, spaces of architectures, shards, virtual shards and who holds them",
+        12100,
+        "the words of all crates, their checks and errors; URLs of checkpoints; the table of what each training mode can do; the tree of queues; rules that stop a run, sweeps and their spaces, spaces of architectures, shards, virtual shards and who holds them, groups of members and of hosts",
     ),
     ("des", 2000, "an engine that knows no domain"),
     ("numerics", 2500, "fits, searches, matrices and programs that know no domain"),

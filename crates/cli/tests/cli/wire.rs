@@ -85,6 +85,15 @@ impl Machines {
         there
     }
 
+    /// Bytes of all packets that it has sent over the cable.
+    fn sent_bytes(&self, machine: u32) -> u64 {
+        let read = || std::fs::read_to_string("/proc/thread-self/net/dev").expect("Linux tells");
+        let devices = self.on(machine, read);
+        let cable = devices.lines().find_map(|line| line.trim().strip_prefix("cable:"));
+        let sent = cable.and_then(|counts| counts.split_whitespace().nth(8)?.parse().ok());
+        sent.expect("the cable is there")
+    }
+
     /// Does this with a thread on the machine.
     fn on<T: Send>(&self, machine: u32, work: impl FnOnce() -> T + Send) -> T {
         let place = File::open(format!("/run/netns/{}", self.name(machine))).expect("the machine is there");
@@ -168,12 +177,13 @@ fn heard_values(checkpoint: &str, heard: &[u8]) -> usize {
     heard.array_windows::<8>().filter(|window| pairs.contains(*window)).count()
 }
 
-/// Waits until one of three workers, which is alone on its machine, exchanges so with the others.
+/// Waits until one of three workers, which is alone on its machine, exchanges so with the others; or with one of them,
+/// if these add up what they have first. Which it is depends on who came first.
 fn are_linked_by(kind: &str, show: impl Fn() -> String) {
     let linked = || {
         let ways = told(&show());
         let remote = ways.values().filter(|other| *other == kind).count();
-        (ways.len() == 6 && remote == 4).then_some(())
+        matches!((ways.len(), remote), (6, 4) | (4, 2)).then_some(())
     };
     wait_for(|| format!("{kind}: {}", show()), linked);
 }
@@ -237,26 +247,55 @@ fn a_run_on_two_machines_shows_neither_token_nor_parameters() {
 /// A run with a worker on each machine, and the bytes that one sends the other in a step.
 fn trained_on_two(machines: &Machines, steps: u64, more: &[&str]) -> (Summary, f64) {
     let scene = jobs::heavy().steps(steps).scene();
-    let run =
-        ["run", "job.toml", "--format", "json", "--no-spawn", "--workers", "2", "--listen", "10.77.0.1:0"];
-    let run = scene.start_command(machines.command(1, &scene, &[&run[..], more].concat()));
-    let address = scene.endpoint().control.to_string();
-    let token = scene.run_folder().join("token").display().to_string();
-    let workers = [1, 2].map(|machine| {
-        let listen = format!("10.77.0.{machine}:0");
-        let join = ["worker", "--join", &address, "--token-file", &token, "--listen", &listen];
-        let worker = scene.start_command(machines.command(machine, &scene, &join));
-        // The first one is the coordinator's neighbour.
-        run.until("a worker", |event| matches!(event, Event::WorkerAttached { .. }).then_some(()));
-        worker
-    });
-    let summary = run.summary();
-    drop(workers);
-    assert_eq!(summary.outcome.word(), "finished", "{summary:?}");
+    let summary = trained_on(machines, &scene, &[1, 2], more);
     let traffic: Vec<_> =
         bellwether_runtime::metrics::read(&scene.run_folder()).flat_map(|step| step.traffic).collect();
     let sent: u64 = traffic.iter().map(|traffic| traffic.sent_bytes).sum();
     (summary, sent as f64 / traffic.len() as f64)
+}
+
+/// A run with workers on these machines, which join in this order.
+fn trained_on(machines: &Machines, scene: &Scene, places: &[u32], more: &[&str]) -> Summary {
+    let count = places.len().to_string();
+    let run =
+        ["run", "job.toml", "--format", "json", "--no-spawn", "--workers", &count, "--listen", "10.77.0.1:0"];
+    let run = scene.start_command(machines.command(1, scene, &[&run[..], more].concat()));
+    let address = scene.endpoint().control.to_string();
+    let token = scene.run_folder().join("token").display().to_string();
+    let workers = places.iter().map(|machine| {
+        let listen = format!("10.77.0.{machine}:0");
+        let join = ["worker", "--join", &address, "--token-file", &token, "--listen", &listen];
+        let worker = scene.start_command(machines.command(*machine, scene, &join));
+        // The first one is the coordinator's neighbour.
+        run.until("a worker", |event| matches!(event, Event::WorkerAttached { .. }).then_some(()));
+        worker
+    });
+    let workers: Vec<_> = workers.collect();
+    let summary = run.summary();
+    drop(workers);
+    assert_eq!(summary.outcome.word(), "finished", "{summary:?}");
+    summary
+}
+
+/// Machines add up what their workers have before it crosses the cable, in whatever order the workers came.
+#[test]
+fn two_workers_of_a_machine_send_no_more_than_one() {
+    const STEPS: u64 = 24;
+    let Some(machines) = Machines::new() else { return };
+    let recipe = jobs::heavy().steps(STEPS);
+    let vectors = |places: &[u32]| {
+        let before = [1, 2].map(|machine| machines.sent_bytes(machine));
+        let summary = trained_on(&machines, &recipe.scene(), places, &[]);
+        assert_eq!(summary.params_digest, Some(recipe.digest()));
+        let sent = [1, 2].map(|machine| machines.sent_bytes(machine) - before[machine as usize - 1]);
+        // Of 8 MiB.
+        sent.map(|sent| sent as f64 / (STEPS as f64 * f64::from(8 << 20)))
+    };
+    let (one, two) = (vectors(&[1, 2]), vectors(&[1, 2, 1, 2]));
+    // Each sends the half that the other adds up, and the sum of its own half.
+    for sent in [one, two].concat() {
+        assert!((0.95..1.3).contains(&sent), "{one:?} with a worker each, {two:?} with two");
+    }
 }
 
 /// The worker beside the coordinator has the state at once, and waits for the other's connection.

@@ -277,7 +277,8 @@ impl Engine {
     fn plan(&self, m: &Membership, lengths: Lengths) -> Result<CollectivePlan, PlanError> {
         let members = Self::members_of(m);
         let shadows = m.shadows.iter().map(|s| s.worker).collect();
-        let plan = CollectivePlan::new(self.order.virtual_nodes, members, shadows, self.me, lengths)?;
+        let (nodes, groups) = (self.order.virtual_nodes, m.groups());
+        let plan = CollectivePlan::in_groups(nodes, members, shadows, self.me, lengths, groups.starts())?;
         Ok(plan.with_bfloat16(self.accumulator.rounded().min(lengths.total())))
     }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use bellwether_core::record::{Event as Journal, Resize, RunFailure, RunOutcome};
 
 use super::{Action, Coordinator, End, Kept, Lifecycle, MAX_BOOT_FAILURES, Proposal, Seats, Stage, Worker};
-use crate::membership::{Active, Membership, Reason, Shadow, ToWorker, WorkerId};
+use crate::membership::{Active, Membership, Reason, Shadow, ToWorker, WorkerId, by_host};
 use crate::tree::ranges_by_speed;
 
 /// How long warm newcomers wait for others that are still starting, so that they join together.
@@ -75,9 +75,11 @@ impl Coordinator {
         self.workers.iter().filter(|(_, w)| w.stage == stage).map(|(id, _)| *id).collect()
     }
 
-    /// The membership of these workers: virtual nodes shared out in rank order, by speed where speeds are known.
+    /// The membership of these workers: those of one host follow each other, and all share the virtual nodes in rank
+    /// order, by speed where speeds are known.
     pub(super) fn compose(&self, active: &[WorkerId], shadows: &[WorkerId]) -> Membership {
         let address = |id: &WorkerId| self.workers[id].address.clone();
+        let active = &by_host(active, |id| &self.workers[id].address)[..];
         Membership {
             epoch: 0,
             active: active
@@ -104,8 +106,7 @@ impl Coordinator {
         ranges_by_speed(self.config.virtual_nodes, &speeds)
     }
 
-    /// The next boundary at which the members wait for another membership: of other workers, or to hand their state
-    /// over.
+    /// The next boundary at which the members wait for another membership, or to hand their state over.
     fn holds_at(&self) -> Option<u64> {
         let scheduled = self.schedule.front().map(|(step, _)| *step);
         scheduled.into_iter().chain(self.hands_over_at()).min()

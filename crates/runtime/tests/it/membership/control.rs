@@ -214,7 +214,7 @@ impl World {
                 // A worker that came back is not ended.
                 self.leaving.remove(&worker);
                 self.down(number, Down::Opened);
-                let address = format!("host:{worker}");
+                let address = format!("host{}:{worker}", worker % 3);
                 self.coordinate(Event::Attached {
                     worker,
                     address,
@@ -447,7 +447,7 @@ impl World {
         self.attached.insert(worker, number);
         self.process(worker).opening = Some(number);
         self.down(number, Down::Opened);
-        let address = format!("host:{worker}");
+        let address = format!("host{}:{worker}", worker % 3);
         self.coordinate(Event::Attached {
             worker,
             address,

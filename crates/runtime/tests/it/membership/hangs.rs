@@ -3,7 +3,7 @@
 use bellwether_runtime::membership::{Activity as Doing, Membership, Position, WorkerId};
 
 use super::process::Activity;
-use super::rounds::pair;
+use super::rounds::{linked, pair};
 use super::world::{Down, Happening, World};
 
 /// Seconds after which a worker notices that its session is silent.
@@ -102,10 +102,8 @@ impl World {
     /// Whether a worker lacks what a member has sent.
     pub(crate) fn lacks_word(&self, id: WorkerId) -> bool {
         let membership = self.processes[&id].member.membership();
-        membership
-            .active
-            .iter()
-            .any(|member| member.worker != id && self.data.silent.contains(&pair(id, member.worker)))
+        let mut peers = membership.peers(id).into_iter().map(|(peer, _)| peer);
+        peers.any(|peer| membership.rank(peer).is_some() && self.data.silent.contains(&pair(id, peer)))
     }
 
     /// Where a worker says that it stands.
@@ -164,7 +162,8 @@ impl World {
         let round = &epoch.rounds[index];
         let others = epoch.membership.active.iter().map(|m| m.worker).filter(|member| *member != id);
         let lacks = |member: &WorkerId| {
-            !round.arrived.contains_key(member) || self.data.silent.contains(&pair(id, *member))
+            let silent = self.data.silent.contains(&pair(id, *member));
+            !round.arrived.contains_key(member) || silent && linked(&epoch.membership, id, *member)
         };
         others.filter(lacks).collect()
     }

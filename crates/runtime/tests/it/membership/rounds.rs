@@ -74,6 +74,11 @@ pub(crate) struct Epoch {
     forming: BTreeSet<WorkerId>,
 }
 
+/// Whether these two exchange with each other.
+pub(crate) fn linked(membership: &Membership, a: WorkerId, b: WorkerId) -> bool {
+    membership.peers(a).iter().any(|(peer, _)| *peer == b)
+}
+
 /// All epochs, and the connections that are broken.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DataPlane {
@@ -165,7 +170,8 @@ impl World {
         for peer in epoch.active().into_iter().filter(|peer| *peer != id) {
             let graceful = epoch.out.get(&peer).copied();
             let alive = self.processes.get(&peer).is_some_and(|p| p.alive);
-            if alive && graceful.is_none() && !self.data.broken.contains(&pair(id, peer)) {
+            let broken = self.data.broken.contains(&pair(id, peer)) && linked(&epoch.membership, id, peer);
+            if alive && graceful.is_none() && !broken {
                 continue;
             }
             let heard = index.is_some_and(|i| epoch.rounds[i].arrived.contains_key(&peer));
@@ -368,6 +374,7 @@ impl World {
             .iter()
             .filter(|(_, e)| e.position.contains_key(&a) && e.position.contains_key(&b))
             .filter(|(_, e)| !e.out.contains_key(&a) && !e.out.contains_key(&b))
+            .filter(|(_, e)| linked(&e.membership, a, b))
             .map(|(number, _)| *number)
             .collect();
         for number in numbers {

@@ -243,7 +243,7 @@ impl World {
             (process.alive, process.connected) = (false, false);
             return self.forget_links(id);
         }
-        let address = format!("host:{id}");
+        let address = format!("host{}:{id}", id % 3);
         self.coordinate(match up {
             Up::Attach { held, workload } => Event::Attached {
                 worker: id,
