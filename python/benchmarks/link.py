@@ -3,7 +3,7 @@
     sudo python link.py CASE STEPS PAIRS WORKERS RATE [OPTION…]    RATE as `tc` writes it, such as 1gbit or 100mbit
 
 Every process is alone in a network namespace, whose link to a switch is shaped in both directions; all share this
-machine's cores. One thread in every process, as many virtual nodes as workers. A pair is run one after the other, and
+machine's cores. WORKERS may be HOSTSxEACH, such as 2x2: then as many processes are in each namespace. One thread in every process, as many virtual nodes as workers. A pair is run one after the other, and
 the order changes from pair to pair; the first fifth of the steps does not count. Options are for `bellwether run`, such
 as `--set sync.policy=local:8`. Prints one JSON object: of each pair the median and the mean time of a step, and of ours
 what its journal says: computing, the part of it beside which gradients were exchanged, the exchange that was left, and
@@ -108,9 +108,11 @@ def step_ms(folder: Path) -> dict[str, float]:
     return {"step_ms": statistics.median(steps), "mean_step_ms": statistics.mean(steps)}
 
 
-def ours(names: list[str], folder: Path, case: str, steps: str, options: list[str]) -> dict[str, float]:
-    """A training on the runtime, a worker on every host."""
-    workers = len(names)
+def ours(
+    places: list[int], names: list[str], folder: Path, case: str, steps: str, options: list[str]
+) -> dict[str, float]:
+    """A training on the runtime, with workers on these hosts."""
+    workers = len(places)
     script = [str(HERE / "elastic.py"), case, steps, str(folder / "times"), "cpu", "f32", str(workers)]
     state, join = {"BELLWETHER_STATE_DIR": str(folder / "state")}, f"{address(0)}:{PORT}"
     run = [COMMAND, "run", script[0], "--python", sys.executable, "--no-spawn", "--listen", join]
@@ -121,10 +123,10 @@ def ours(names: list[str], folder: Path, case: str, steps: str, options: list[st
     if not tokens:
         end(processes, folder)
     token = tokens[0]
-    for host, name in enumerate(names):
+    for number, host in enumerate(places):
         worker = [COMMAND, "worker", "--join", join, "--token-file", str(token)]
         worker += ["--listen", f"{address(host)}:0", "--", sys.executable, *script]
-        processes.append(start(name, worker, folder / f"worker-{host}.log", **state))
+        processes.append(start(names[host], worker, folder / f"worker-{number}.log", **state))
     end(processes, folder)
     records = [json.loads(line) for line in (token.parent / "metrics.jsonl").read_text().splitlines()]
     records = records[len(records) // 5 :]
@@ -135,7 +137,7 @@ def ours(names: list[str], folder: Path, case: str, steps: str, options: list[st
 
 
 def sockets_ms(names: list[str], folder: Path, sent_bytes: float) -> float:
-    """What plain sockets take, when every process sends so many bytes to the others, and receives as many."""
+    """What plain sockets take, when every host sends so many bytes to the others, and receives as many."""
     addresses, workers = ",".join(address(host) for host in range(len(names))), len(names)
     each = str(int(sent_bytes) // (workers - 1))
     logs = [folder / f"sockets-{host}.log" for host in range(workers)]
@@ -147,33 +149,42 @@ def sockets_ms(names: list[str], folder: Path, sent_bytes: float) -> float:
     return max(float(log.read_text()) for log in logs)
 
 
-def theirs(names: list[str], folder: Path, case: str, steps: str, _: list[str]) -> dict[str, float]:
+def theirs(
+    places: list[int], names: list[str], folder: Path, case: str, steps: str, _: list[str]
+) -> dict[str, float]:
     """The same by PyTorch's own processes."""
     processes = []
-    for host, name in enumerate(names):
+    for rank, host in enumerate(places):
         command = [sys.executable, str(HERE / "ddp.py"), case, steps, str(folder / "times")]
-        place = {"RANK": str(host), "LOCAL_RANK": "0", "WORLD_SIZE": str(len(names))}
+        place = {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(places[:rank].count(host)),
+            "WORLD_SIZE": str(len(places)),
+        }
         place |= {"MASTER_ADDR": address(0), "MASTER_PORT": str(PORT + 1), "GLOO_SOCKET_IFNAME": "uplink"}
-        processes.append(start(name, command, folder / f"process-{host}.log", **place))
+        processes.append(start(names[host], command, folder / f"process-{rank}.log", **place))
     end(processes, folder)
     return step_ms(folder)
 
 
 def main() -> None:
     """Reads the command line, and prints what was measured."""
-    case, steps, pairs, workers, rate = *sys.argv[1:3], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
+    case, steps, pairs, workers, rate = *sys.argv[1:3], int(sys.argv[3]), *sys.argv[4:6]
+    count, _, each = workers.partition("x")
+    places = [host for host in range(int(count)) for _ in range(int(each or "1"))]
     options = sys.argv[6:]
     measured: list[dict[str, Any]] = []
     before = os.getloadavg()[0]
-    with hosts(workers, rate) as names:
+    with hosts(int(count), rate) as names:
         for number in range(pairs):
             pair: dict[str, Any] = {}
             kinds = {"theirs": theirs, "ours": ours}
             for who in sorted(kinds, reverse=number % 2 == 0):
                 with tempfile.TemporaryDirectory(prefix="bellwether-link-") as place:
-                    pair[who] = kinds[who](names, Path(place), case, steps, options)
+                    pair[who] = kinds[who](places, names, Path(place), case, steps, options)
             with tempfile.TemporaryDirectory(prefix="bellwether-link-") as place:
-                pair["sockets_ms"] = sockets_ms(names, Path(place), pair["ours"]["sent_bytes"])
+                sent_bytes = pair["ours"]["sent_bytes"] * int(each or "1")
+                pair["sockets_ms"] = sockets_ms(names, Path(place), sent_bytes)
             measured.append({**pair, "load": os.getloadavg()[0]})
     # Of several steps only the last may have an exchange.
     of = "mean_step_ms" if options else "step_ms"
