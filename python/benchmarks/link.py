@@ -3,9 +3,10 @@
     sudo python link.py CASE STEPS PAIRS WORKERS RATE [OPTION…]    RATE as `tc` writes it, such as 1gbit or 100mbit
 
 Every process is alone in a network namespace, whose link to a switch is shaped in both directions; all share this
-machine's cores. WORKERS may be HOSTSxEACH, such as 2x2: then as many processes are in each namespace. One thread in every process, as many virtual nodes as workers. A pair is run one after the other, and
-the order changes from pair to pair; the first fifth of the steps does not count. Options are for `bellwether run`, such
-as `--set sync.policy=local:8`. Prints one JSON object: of each pair the median and the mean time of a step, and of ours
+machine's cores. WORKERS may be HOSTSxEACH, such as 2x2: then as many processes are in each namespace. One thread in
+every process, as many virtual nodes as workers. A pair is run one after the other, and the order changes from pair to
+pair; the first fifth of the steps does not count. Options are for `bellwether run`, such as
+`--set sync.policy=local:8`. Prints one JSON object: of each pair the median and the mean time of a step, and of ours
 what its journal says: computing, the part of it beside which gradients were exchanged, the exchange that was left, and
 the update; and what plain sockets take for the same bytes to and from the same peers, the limit of the exchange.
 """
@@ -132,8 +133,13 @@ def ours(
     records = records[len(records) // 5 :]
     keys = ("duration_s", "compute_s", "hidden_s", "exchange_s", "update_s")
     found = {key: statistics.median(record.get(key, 0.0) for record in records) for key in keys}
-    found["sent_bytes"] = max(sum(peer["sent_bytes"] for peer in one.get("traffic", [])) for one in records)
+    found["sent_bytes"] = max(over_network(one.get("traffic", [])) for one in records)
     return {**step_ms(folder), **found}
+
+
+def over_network(traffic: list[dict[str, Any]]) -> int:
+    """Bytes that a worker sent to those on other hosts."""
+    return sum(peer["sent_bytes"] for peer in traffic if peer.get("link", "").endswith("tcp"))
 
 
 def sockets_ms(names: list[str], folder: Path, sent_bytes: float) -> float:
@@ -169,21 +175,22 @@ def theirs(
 
 def main() -> None:
     """Reads the command line, and prints what was measured."""
-    case, steps, pairs, workers, rate = *sys.argv[1:3], int(sys.argv[3]), *sys.argv[4:6]
-    count, _, each = workers.partition("x")
-    places = [host for host in range(int(count)) for _ in range(int(each or "1"))]
-    options = sys.argv[6:]
+    (case, steps, pairs, workers, rate), options = sys.argv[1:6], sys.argv[6:]
+    count, each = (int(number) for number in (workers if "x" in workers else f"{workers}x1").split("x"))
+    if count < 2:
+        sys.exit("WORKERS: a link has two ends, so give two hosts or more")
+    places = [host for host in range(count) for _ in range(each)]
     measured: list[dict[str, Any]] = []
     before = os.getloadavg()[0]
-    with hosts(int(count), rate) as names:
-        for number in range(pairs):
+    with hosts(count, rate) as names:
+        for number in range(int(pairs)):
             pair: dict[str, Any] = {}
             kinds = {"theirs": theirs, "ours": ours}
             for who in sorted(kinds, reverse=number % 2 == 0):
                 with tempfile.TemporaryDirectory(prefix="bellwether-link-") as place:
                     pair[who] = kinds[who](places, names, Path(place), case, steps, options)
             with tempfile.TemporaryDirectory(prefix="bellwether-link-") as place:
-                sent_bytes = pair["ours"]["sent_bytes"] * int(each or "1")
+                sent_bytes = pair["ours"]["sent_bytes"] * each
                 pair["sockets_ms"] = sockets_ms(names, Path(place), sent_bytes)
             measured.append({**pair, "load": os.getloadavg()[0]})
     # Of several steps only the last may have an exchange.

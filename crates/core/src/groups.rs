@@ -75,7 +75,8 @@ impl Groups {
     }
 
     /// As [`choose`](Groups::choose), for members on these hosts, in rank order: those of each host are a group where
-    /// less leaves the busiest host then, and no member has more than twice the peers.
+    /// less leaves the busiest host then, no member has more than twice the peers, and at least half of the members of
+    /// the largest host are owners, who add up what the others have.
     ///
     /// # Panics
     ///
@@ -86,7 +87,9 @@ impl Groups {
         let begins = |rank: &usize| *rank == 0 || hosts[*rank] != hosts[rank - 1];
         let bounds: Vec<usize> = (0..hosts.len()).filter(begins).chain([hosts.len()]).collect();
         let Some(of_hosts) = Groups::new(bounds).filter(|groups| !groups.is_one()) else { return usual };
+        let largest = (0..of_hosts.count()).map(|group| of_hosts.ranks(group).len()).max();
         if of_hosts.count() == hosts.len()
+            || largest > Some(2 * of_hosts.columns)
             || of_hosts.peers_max(0) > 2 * usual.peers_max(0).max(UNGROUPED_MAX)
         {
             return usual;
@@ -226,7 +229,8 @@ mod tests {
         assert_eq!(bounds(&[1, 1, 1]), [0, 3], "hosts of one");
         assert_eq!(bounds(&[2, 2]), [0, 2, 4]);
         assert_eq!(bounds(&[8, 8]), [0, 8, 16]);
-        assert_eq!(bounds(&[4, 1]), [0, 4, 5]);
+        assert_eq!(bounds(&[4, 2]), [0, 4, 6]);
+        assert_eq!(bounds(&[4, 1]), [0, 5], "one of four would do the work of all");
         assert_eq!(on_hosts(&[2; 32]).count(), 32);
         // Each would have 128 peers then, where it has 30.
         assert_eq!(on_hosts(&[2; 128]).count(), 16);

@@ -305,8 +305,16 @@ fn a_worker_that_loads_over_a_slow_cable_is_waited_for() {
     let begun = jobs::heavy().steps(1).scene();
     let checkpoint = begun.train(&["--workers", "1"]).summary().checkpoint.expect("it left its state");
     // Parameters and momentum, 16 MiB, which take 6.7 s.
-    let (summary, _) = trained_on_two(&machines, 1, &["--set", &format!("initial_weights={checkpoint}")]);
+    let scene = jobs::heavy().steps(1).scene();
+    let options = ["--set", &format!("initial_weights={checkpoint}")];
+    let summary = trained_on(&machines, &scene, &[1, 2], &options);
     assert_eq!((&summary.workers[..], summary.crashes.len()), (&[2][..], 0), "{summary:?}");
+    let journal = bellwether_runtime::journal::read(&scene.run_folder().join("journal.jsonl"));
+    let first = journal.expect("a run has a journal").into_iter().find_map(|line| match line.event {
+        Event::Membership { epoch, .. } => Some(epoch),
+        _ => None,
+    });
+    assert_eq!(first, Some(1), "the first try to form failed");
 }
 
 #[test]

@@ -25,13 +25,15 @@ impl Worker {
             let effects = self.member.prepared(membership, Ok(()));
             return self.carry_out(effects);
         }
-        // Members look at their mail between steps only.
+        // Those who have long been members look at their mail between steps only.
         let patience = self.engine.mesh.patience();
         let connect = move || {
             let peers = membership.new_peers(connector.me);
             // Memory that was never written to is slow at its first use, and the others would wait for it.
             buffers.iter_mut().for_each(|buffer| buffer.fill(1.0));
             let part = vec![1.0; lacking];
+            let new = |peer| membership.shadows(peer) || membership.promoted.contains(&peer);
+            let patience = |peer| if new(peer) { Duration::ZERO } else { patience };
             let links = connector.connect(&membership, &peers, patience, &|| mailbox.urgent());
             let preparation = links
                 .map(|links| Preparation { links, buffers, part })
@@ -91,7 +93,7 @@ impl Worker {
         peers: &[(u64, &str)],
     ) -> Result<(), Fault> {
         let mailbox = &self.connection.mailbox;
-        let links = self.connector.connect(membership, peers, patience, &|| mailbox.urgent())?;
+        let links = self.connector.connect(membership, peers, |_| patience, &|| mailbox.urgent())?;
         self.take_links(links.mesh)
     }
 

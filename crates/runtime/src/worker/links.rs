@@ -111,8 +111,8 @@ impl Connector {
     }
 
     /// Connects to `peers` of `membership`; a shadow also opens a state stream from each of them, who wait for it. Of
-    /// two workers the one with the larger number dials. Those who have long been members may first finish a step,
-    /// which may take this long (`patience`).
+    /// two workers the one with the larger number dials. A peer may do something else first, which may take this long
+    /// (`patience`).
     ///
     /// # Errors
     ///
@@ -121,7 +121,7 @@ impl Connector {
         &self,
         membership: &Membership,
         peers: &[(WorkerId, &str)],
-        patience: Duration,
+        patience: impl Fn(WorkerId) -> Duration,
         unwanted: &dyn Fn() -> bool,
     ) -> Result<Links, Fault> {
         let members = u32::try_from(membership.active.len()).unwrap_or(u32::MAX);
@@ -136,8 +136,7 @@ impl Connector {
         }
         let mut links = self.dial_all(epoch, &calls, deadline)?;
         for (peer, _) in peers {
-            let new = membership.shadows(*peer) || membership.promoted.contains(peer);
-            let deadline = if new { deadline } else { deadline + patience };
+            let deadline = deadline + patience(*peer);
             if self.me < *peer {
                 links.mesh.push((*peer, self.wait(ConnectionKind::Mesh, epoch, *peer, deadline, unwanted)?));
             }

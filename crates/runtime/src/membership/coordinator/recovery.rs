@@ -138,9 +138,12 @@ impl Coordinator {
             }
             let unreachable = peer.filter(|p| planned.new_peers(worker).iter().any(|(id, _)| id == p));
             if let Some(peer) = unreachable {
-                // A newcomer that members cannot reach is of no use.
-                self.turn_away(peer, &format!("worker {worker} cannot reach it: {why}"));
-                if self.current.rank(worker).is_none() && self.is_relied_on(worker) {
+                // A newcomer that members cannot reach is of no use, whichever of the two says so.
+                let is_new = |id: &WorkerId| planned.shadows(*id) || planned.promoted.contains(id);
+                let blames_itself = is_new(&worker) && !is_new(&peer);
+                let (away, other) = if blames_itself { (worker, peer) } else { (peer, worker) };
+                self.turn_away(away, &format!("worker {other} cannot reach it: {why}"));
+                if !blames_itself && self.current.rank(worker).is_none() && self.is_relied_on(worker) {
                     // The members agree among themselves, and may be waiting for it by now.
                     self.recover(Reason::JoinerLost);
                 }

@@ -160,10 +160,10 @@ impl World {
     fn awaited(&self, id: WorkerId, number: u64, index: usize) -> Vec<WorkerId> {
         let epoch = &self.data.epochs[&number];
         let round = &epoch.rounds[index];
-        let others = epoch.membership.active.iter().map(|m| m.worker).filter(|member| *member != id);
+        let members = epoch.membership.active.iter().map(|m| m.worker);
+        let others = members.filter(|member| linked(&epoch.membership, id, *member));
         let lacks = |member: &WorkerId| {
-            let silent = self.data.silent.contains(&pair(id, *member));
-            !round.arrived.contains_key(member) || silent && linked(&epoch.membership, id, *member)
+            !round.arrived.contains_key(member) || self.data.silent.contains(&pair(id, *member))
         };
         others.filter(lacks).collect()
     }
