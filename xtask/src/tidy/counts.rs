@@ -38,8 +38,8 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ),
     (
         "runtime",
-        39600,
-        "copies of a run's folder, membership with its verdicts, on which members confer, and starts, with waits for machines and tickets for their jobs, data plane, over shared memory and in two phases too, checkpoints, also in slices with the object stores that hold them, the processes of a run, and lists of runs, inference by workers that come and go",
+        39700,
+        "copies of a run's folder, membership with its verdicts and its hosts, on which members confer, and starts, with waits for machines and tickets for their jobs, data plane, over shared memory and in two phases too, checkpoints, also in slices with the object stores that hold them, the processes of a run, and lists of runs, inference by workers that come and go",
     ),
     (
         "workloads",

@@ -9,9 +9,8 @@
 //! The groups are those of the runtime ([`bellwether_core::groups`]) up to [`CHOSEN_MAX`] workers; beyond, groups of
 //! equal size stand for them. The link is the one that is given, whatever carries it: between workers of one machine
 //! the one that a profile measured there, over shared memory as in a run. The runtime tells small vectors by what they
-//! take in memory, so where gradients travel in 16 bits some need a hop more than here. Every worker is on a host of its
-//! own here: that the workers of a host add up their sums first is left to
-//! [`hierarchical_s`](super::hierarchical_s).
+//! take in memory, so where gradients travel in 16 bits some need a hop more than here. Every worker is on a host of
+//! its own here: that the workers of a host add up their sums first is left to [`super::hierarchical_s`].
 
 use std::ops::Range;
 
