@@ -4,17 +4,12 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
-use std::thread::Builder;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 /// What keeps the size of a stretch, and itself, as they are.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
-
-/// From this size on a region is unmapped on a thread of its own. For 100 MiB that takes milliseconds, for which the
-/// others would wait when a worker has died.
-const SLOW_BYTES: usize = 4 << 20;
 
 /// What another process that is given the descriptor can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -211,26 +206,7 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        let mapping = Mapping { base: self.base, bytes: self.bytes };
-        if self.bytes >= SLOW_BYTES {
-            // Without a thread the closure, and the mapping with it, are dropped here.
-            let _ = Builder::new().name("unmap".into()).spawn(move || drop(mapping));
-        }
-    }
-}
-
-/// What is left of a region that is no longer used.
-struct Mapping {
-    base: NonNull<u8>,
-    bytes: usize,
-}
-
-// SAFETY: as for the region.
-unsafe impl Send for Mapping {}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the stretch was mapped by `map`, and no reference into it outlives its region.
+        // SAFETY: the stretch was mapped by `map`, and no reference into it outlives `self`.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
         debug_assert!(unmapped.is_ok(), "what is mapped can be unmapped");
     }
