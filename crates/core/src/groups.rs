@@ -87,9 +87,8 @@ impl Groups {
         let begins = |rank: &usize| *rank == 0 || hosts[*rank] != hosts[rank - 1];
         let bounds: Vec<usize> = (0..hosts.len()).filter(begins).chain([hosts.len()]).collect();
         let Some(of_hosts) = Groups::new(bounds).filter(|groups| !groups.is_one()) else { return usual };
-        let largest = (0..of_hosts.count()).map(|group| of_hosts.ranks(group).len()).max();
         if of_hosts.count() == hosts.len()
-            || largest > Some(2 * of_hosts.columns)
+            || of_hosts.largest() > 2 * of_hosts.columns
             || of_hosts.peers_max(0) > 2 * usual.peers_max(0).max(UNGROUPED_MAX)
         {
             return usual;
@@ -144,6 +143,11 @@ impl Groups {
         self.bounds[self.count()]
     }
 
+    /// Members of the largest group.
+    pub fn largest(&self) -> usize {
+        self.bounds.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0)
+    }
+
     /// Owners of every group.
     pub fn columns(&self) -> usize {
         self.columns
@@ -180,8 +184,7 @@ impl Groups {
 
     /// Most peers that a member can have, with this many shadows.
     pub fn peers_max(&self, shadows: usize) -> usize {
-        let largest = (0..self.count()).map(|group| self.ranks(group).len()).max().unwrap_or(0);
-        largest + self.count() - 2 + shadows.div_ceil(self.count())
+        self.largest() + self.count() - 2 + shadows.div_ceil(self.count())
     }
 }
 

@@ -172,12 +172,11 @@ impl Shares {
 
     /// Messages one after another, from the first partial sum to the last result.
     fn hops(&self, is_small: bool) -> f64 {
-        let largest = (0..self.groups.count()).map(|group| self.groups.ranks(group).len()).max();
         match (self.groups.is_one(), is_small) {
             (true, true) => 1.0,
             (true, false) => 2.0,
             // Who owns nothing gets the result from an owner.
-            (false, true) => 2.0 + f64::from(u8::from(largest > Some(self.groups.columns()))),
+            (false, true) => 2.0 + f64::from(u8::from(self.groups.largest() > self.groups.columns())),
             (false, false) => 4.0,
         }
     }
