@@ -20,6 +20,7 @@ mod federate;
 mod fit;
 mod infer;
 mod init;
+mod machines;
 mod nas;
 mod place;
 mod plan;
@@ -124,6 +125,8 @@ enum Verb {
     Scale(client::ScaleArguments),
     /// Follow a job until it ends
     Watch(client::JobArguments),
+    /// List the machines that runs hold of a provider, and what they cost; give back those whose run is gone
+    Machines(machines::MachinesArguments),
     /// Prove from a run's journal that each sample was in exactly one committed step
     Audit(audit::AuditArguments),
     /// Print the JSON schema of a file format
@@ -181,6 +184,7 @@ pub(crate) fn dispatch(arguments: Arguments, printer: &Printer) -> Result<ExitCo
         Verb::Users(arguments) => client::users(&arguments, printer),
         Verb::Scale(arguments) => client::scale(&arguments, printer),
         Verb::Watch(arguments) => client::watch(&arguments, printer),
+        Verb::Machines(arguments) => machines::machines(arguments, printer),
         Verb::Audit(arguments) => audit::audit(&arguments, printer),
         Verb::Schema(arguments) => schema::schema(&arguments, printer),
         Verb::Export(arguments) => export::export(&arguments, printer),

@@ -45,6 +45,11 @@ pub(crate) struct Elsewhere {
 }
 
 impl ElsewhereArguments {
+    /// Whether anything is said of where workers run.
+    pub(crate) fn is_said(&self) -> bool {
+        self.on.is_some() || !self.sbatch.is_empty() || self.sbatch_script.is_some()
+    }
+
     /// How the workers of `program` are started: those of a run that is there as it was before, unless it was told
     /// otherwise. Where the coordinator `moves`, an address is found at which workers elsewhere reach it.
     ///

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::InputError;
 use crate::job::SyncPolicy;
+use crate::machines::Obtain;
 use crate::prediction::Protocol;
 
 /// Version of the file format that this program writes and reads.
@@ -109,6 +110,68 @@ pub struct Plan {
     pub searched: u64,
     /// Of those, how many were simulated.
     pub simulated: u64,
+    /// What it was made from, as far as whoever carries it out needs it; absent in plans of earlier programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
+}
+
+/// What a plan was made from, as far as that is needed to carry it out, and to plan again with what was measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Basis {
+    /// Samples of a step.
+    pub batch: u64,
+    /// Virtual nodes that share the batch; 1 where each worker has a batch of its own.
+    pub virtual_nodes: u32,
+    /// Seconds to write or to read a checkpoint.
+    pub checkpoint_s: f64,
+    /// What runs beside the workers, in dollars per hour.
+    pub fixed_dollars_per_hour: f64,
+    /// Kinds of machines that the plan might use, in the order of the catalogue.
+    pub kinds: Vec<Kind>,
+}
+
+/// A kind of machine, and what a plan knows of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Kind {
+    /// The catalogue's name of such a machine.
+    pub machine: String,
+    /// Type of its devices.
+    pub device: String,
+    /// Devices of each, which are workers.
+    pub devices: u32,
+    /// Where it stands, if the catalogue says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+    /// Dollars per hour on demand; absent where it is not offered so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_demand: Option<f64>,
+    /// What is known of it as a transient machine; absent where it is not offered so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transient: Option<TransientTerms>,
+    /// Seconds from the request of one until it runs.
+    pub provision_s: f64,
+    /// Seconds from then until its workers are at work.
+    pub join_s: f64,
+    /// How many may be had at once, if the catalogue says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+    /// Samples per second of 1, 2, … machines of this kind, in the plan's way to keep workers together.
+    pub examples_per_s: Vec<f64>,
+    /// How one is asked for.
+    #[serde(default)]
+    pub obtain: Obtain,
+}
+
+/// The terms of a machine that its provider may take away.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TransientTerms {
+    /// Dollars per hour.
+    pub dollars_per_hour: f64,
+    /// How long one lives, in the words of the catalogue.
+    pub law: String,
 }
 
 /// What a plan has to fulfil.
@@ -199,7 +262,7 @@ pub struct Machines {
 }
 
 /// How a machine is rented.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Market {
     /// Until it is given back.
@@ -243,9 +306,24 @@ impl Plan {
         Ok(plan)
     }
 
+    /// The kind of machine of this name.
+    pub fn kind(&self, machine: &str) -> Option<&Kind> {
+        self.basis.as_ref()?.kinds.iter().find(|kind| kind.machine == machine)
+    }
+
     /// The configuration that was chosen.
     pub fn chosen(&self) -> Option<&Candidate> {
         self.candidates.get(self.choice?)
+    }
+}
+
+impl Kind {
+    /// Dollars per hour of one that is rented so; `None` where it is not offered.
+    pub fn dollars_per_hour(&self, market: Market) -> Option<f64> {
+        match market {
+            Market::OnDemand => self.on_demand,
+            Market::Transient => self.transient.as_ref().map(|terms| terms.dollars_per_hour),
+        }
     }
 }
 
@@ -320,6 +398,7 @@ mod tests {
             synchronisation: None,
             searched: 0,
             simulated: 0,
+            basis: None,
         };
         let read = |plan: &Plan| Plan::read(&serde_json::to_string(plan).expect("JSON"), "plan.json");
         assert_eq!(read(&plan).as_ref(), Ok(&plan));

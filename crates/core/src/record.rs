@@ -22,7 +22,7 @@ pub use staleness::Staleness;
 pub use step::{Call, LinkKind, StepRecord, Traffic, UnitRecord};
 pub use summary::{
     BUSY, BatchChange, Comparison, Crash, Decision, EarlyEnd, ExpectedRun, LastEvaluation, Mismatch,
-    PhaseSummary, Planned, Resize, Revocations, Summary,
+    PhaseSummary, Planned, Provisioned, Resize, Revocations, Summary,
 };
 
 /// One line of the journal.

@@ -95,4 +95,4 @@ pub use job::{Checkpoints, Effect, Job, Losses, Servers};
 pub use law::{Bathtub, Law, Observed};
 pub use outcome::{Estimate, Outcomes, Run};
 pub use simulate::simulate;
-pub use spec::{LawSpec, duration_s, samples};
+pub use spec::{LawSpec, duration_s, lives, samples};

@@ -1,7 +1,8 @@
 //! The result of a run as a table.
 
 use bellwether_core::record::{
-    BUSY, BatchChange, Comparison, ExpectedRun, LastEvaluation, PhaseSummary, Resize, Revocations, Summary,
+    BUSY, BatchChange, Comparison, ExpectedRun, LastEvaluation, PhaseSummary, Provisioned, Resize, Revocations,
+    Summary,
 };
 
 use super::duration::written;
@@ -31,6 +32,34 @@ fn lost_servers(revocations: &Revocations) -> Vec<(&'static str, String)> {
         let cost =
             expect(&|e| format!("${:.2}", e.server_hours * dollars / server_hours.max(f64::MIN_POSITIVE)));
         rows.push(("cost", format!("${dollars:.2}{cost}")));
+    }
+    rows
+}
+
+/// What machines a provider gave, what they cost, and whether deadline and budget were kept.
+fn machines(provisioned: &Provisioned) -> Vec<(&'static str, String)> {
+    let Provisioned { provider, obtained, changes, time_s, cost_dollars, .. } = provisioned;
+    let changed = match changes {
+        0 => String::new(),
+        1 => ", changed once to keep the plan's word".to_owned(),
+        many => format!(", changed {many} times to keep the plan's word"),
+    };
+    let kept = |is_kept: bool| if is_kept { "kept" } else { "missed" };
+    let deadline = provisioned.deadline_s.map_or(String::new(), |deadline_s| {
+        format!(", deadline of {} {}", written(deadline_s), kept(*time_s <= deadline_s))
+    });
+    let budget = provisioned.budget_dollars.map_or(String::new(), |budget| {
+        format!(", budget of ${budget:.2} {}", kept(*cost_dollars <= budget))
+    });
+    let (expected_s, expected) = (written(provisioned.expected_time_s), provisioned.expected_cost_dollars);
+    let mut rows = vec![
+        ("machines", format!("{obtained} obtained from {provider}{changed}")),
+        ("time of machines", format!("{}, planned {expected_s}{deadline}", written(*time_s))),
+        ("cost of machines", format!("${cost_dollars:.2}, planned ${expected:.2}{budget}")),
+    ];
+    if provisioned.left > 0 {
+        let text = format!("{} may still be there: `bellwether machines release --orphaned`", provisioned.left);
+        rows.push(("machines left", text));
     }
     rows
 }
@@ -159,6 +188,7 @@ pub fn table(summary: &Summary) -> String {
     if let Some(revocations) = &summary.revocations {
         rows.extend(lost_servers(revocations));
     }
+    rows.extend(summary.provisioned.iter().flat_map(machines));
     rows.push(("parameters", summary.params_digest.clone().unwrap_or("–".into())));
     rows.push(("checkpoint", summary.checkpoint.clone().unwrap_or("–".into())));
     facts(&rows)

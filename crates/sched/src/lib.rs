@@ -12,6 +12,8 @@
 //! - [`stragglers`]: which workers are slow for no known reason, and when to replace them;
 //! - [`synchronise`]: when the workers of one job that runs wait for each other, and for whom they no longer do;
 //! - [`evolution`]: which architecture of a space is best, by asking for the score of one after another;
+//! - [`fleet`]: which machines one run asks for and gives back, whatever becomes of them;
+//! - [`promise`]: how likely one run keeps its deadline and its budget, and which machines would keep them;
 //! - [`tune`]: which share of a job's steps has to be synchronous, found by training it again and again;
 //! - [`search`]: which values of its keys a job is tried with, and which trials go on;
 //! - [`options`]: what stands after the colon of a policy's name.
@@ -39,6 +41,7 @@ pub mod decision_builder;
 pub mod drive;
 pub mod enforce_limits;
 pub mod evolution;
+pub mod fleet;
 pub mod free_devices;
 pub mod goodput;
 pub mod greedy;
@@ -48,6 +51,7 @@ pub mod packing;
 pub mod plan;
 pub mod policy;
 pub mod program;
+pub mod promise;
 pub mod queues;
 pub mod registry;
 pub mod search;

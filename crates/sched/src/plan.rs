@@ -32,7 +32,9 @@ mod speed;
 pub mod strategies;
 
 use bellwether_core::InputError;
-use bellwether_core::plan::{Candidate, Constraints, Machines, PLAN_VERSION, Plan, SyncStrategy};
+use bellwether_core::plan::{
+    Basis, Candidate, Constraints, Kind, Machines, PLAN_VERSION, Plan, SyncStrategy, TransientTerms,
+};
 use bellwether_core::prediction::{JobDescription, Link, StepModel};
 use bellwether_model::predict::ProfileModel;
 use bellwether_model::transient::checkpoint_s;
@@ -223,7 +225,45 @@ pub fn plan(question: &Question, catalogue: &Catalogue, model: &dyn StepModel) -
         synchronisation: chosen.map(|chosen| strategies::synchronisation(question, &chosen)),
         searched: search.len() as u64,
         simulated: search.simulated(),
+        basis: Some(basis(&search, choice)),
     })
+}
+
+/// What it takes to carry the plan out, and to make it again with other speeds.
+fn basis(search: &Search, choice: Option<usize>) -> Basis {
+    let Evaluator { question, catalogue, speeds, .. } = &search.evaluator;
+    let way = choice.map_or(0, |choice| search.setup(choice).way);
+    let allowed = |machine: &&Machine| {
+        let region = machine.region.as_ref();
+        question.regions.is_empty() || region.is_some_and(|region| question.regions.contains(region))
+    };
+    let kind = |machine: &Machine| {
+        let place = catalogue.machines.iter().position(|other| other.name == machine.name).unwrap_or(0);
+        let rate = |count| speeds.alone(way, place, count).map(|speed| speed.examples_per_s);
+        Kind {
+            machine: machine.name.clone(),
+            device: machine.device.clone(),
+            devices: machine.devices,
+            region: machine.region.clone(),
+            on_demand: machine.on_demand,
+            transient: machine.transient.as_ref().filter(|_| question.transient).map(|transient| TransientTerms {
+                dollars_per_hour: transient.dollars_per_hour,
+                law: transient.law_words.clone(),
+            }),
+            provision_s: machine.provision_s,
+            join_s: machine.join_s,
+            limit: Some(machine.limit).filter(|limit| *limit < u32::MAX),
+            examples_per_s: (1..=speeds.most(way, place)).map_while(rate).collect(),
+            obtain: machine.obtain.clone(),
+        }
+    };
+    Basis {
+        batch: question.batch,
+        virtual_nodes: question.virtual_nodes,
+        checkpoint_s: question.checkpoint_s,
+        fixed_dollars_per_hour: catalogue.fixed_dollars_per_hour,
+        kinds: catalogue.machines.iter().filter(allowed).map(kind).collect(),
+    }
 }
 
 /// All configurations with their rough figures.

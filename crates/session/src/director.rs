@@ -5,6 +5,7 @@ use bellwether_runtime::coordinator::{Director, DirectorCommand, RunEvent, RunSt
 pub(crate) mod autoscale;
 pub(crate) mod batch;
 pub(crate) mod lead;
+pub(crate) mod machines;
 mod memberships;
 mod phases;
 pub(crate) mod revocations;

@@ -163,6 +163,21 @@ impl Program {
         words
     }
 
+    /// The command line of a worker on a machine that does not see this one's files: the program is in its path, and the
+    /// file in `$token` holds the token.
+    pub(crate) fn remote_words(&self, join: &SocketAddr, number: WorkerId) -> Vec<OsString> {
+        let join = join.to_string();
+        let mut words: Vec<OsString> = vec!["bellwether".into(), "worker".into(), "--join".into(), join.into()];
+        words.extend(["--token-file".into(), "$token".into(), "--listen=auto".into()]);
+        words.extend([format!("--worker-id={number}").into(), "--notices=sigterm".into()]);
+        words.extend((self.more)(number).into_iter().map(OsString::from));
+        if let Some(trained) = &self.script {
+            words.push("--".into());
+            words.extend(trained.command_line());
+        }
+        words
+    }
+
     /// Further variables of each worker.
     pub(crate) fn environment(&self) -> Vec<(OsString, OsString)> {
         let own = self.variable.clone().map(|(name, value)| (name.into(), value.into()));

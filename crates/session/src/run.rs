@@ -151,6 +151,9 @@ impl Session {
         summary.revocations =
             provider.map(|provider| provider.report(&self.job, &summary, learnt.as_ref(), self.price));
         summary.planned = begun.planned;
+        if let Spawn::Machines(_, machines) = &self.spawn {
+            summary.provisioned = machines.account();
+        }
         summary.decisions = compare::decisions(&run);
         // Where it cannot be written, the caller has it all the same.
         let _ = run.keep_summary(&summary);
@@ -160,7 +163,7 @@ impl Session {
     /// Finds out what the run begins with.
     fn begin(&self, observe: &mut Observe<'_>) -> Result<Beginning, RunError> {
         let mut outset = self.outset(observe)?;
-        if matches!(self.spawn, Spawn::Slurm(..)) {
+        if self.spawn.is_on_cluster() {
             store::check_elsewhere(&self.job)?;
         }
         let origin = store::find(&self.job, self.origin.as_ref())?;
@@ -183,7 +186,7 @@ impl Session {
         }
         // A cluster gives what it has, and the run begins with that.
         let usual = match self.spawn {
-            Spawn::Slurm(..) if !outset.is_scaled => workers.max,
+            Spawn::Slurm(..) | Spawn::Machines(..) if !outset.is_scaled => workers.max,
             _ => workers.initial(),
         };
         let told = self.start.unwrap_or(usual);
@@ -214,7 +217,7 @@ impl Session {
         let is_told = self.resumed.is_some() || !outset.schedule.is_empty() || self.start.is_some();
         let is_range = outset.workers.min < outset.workers.max;
         // What a job of a cluster does here first, its own folder apart, would have to wait in the queue once more.
-        let is_elsewhere = matches!(self.spawn, Spawn::ByHand | Spawn::Slurm(..));
+        let is_elsewhere = matches!(self.spawn, Spawn::ByHand) || self.spawn.is_on_cluster();
         self.chooses && !is_told && !is_elsewhere && is_range
     }
 

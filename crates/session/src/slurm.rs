@@ -24,6 +24,8 @@ use bellwether_runtime::run_dir::{ClusterJobs, RunDir};
 use crate::director::slurm::SlurmDirector;
 use crate::error::RunError;
 use crate::program::Program;
+use crate::programs::Call;
+pub use crate::programs::ProgramError;
 pub use allocation::Allocation;
 pub use answers::{
     JobStage, JobState, NodeState, OLDEST_VERSION, QueuedJob, SlurmNode, nodes, queue, record, submitted,
@@ -32,15 +34,12 @@ pub use answers::{
 use board::{Post, Role};
 use clerk::{Clerk, Script};
 use desk::Desk;
-use programs::Call;
-pub use programs::SlurmError;
 
 mod allocation;
-mod answers;
+pub(crate) mod answers;
 pub(crate) mod board;
-mod clerk;
+pub(crate) mod clerk;
 pub(crate) mod desk;
-mod programs;
 mod ticket;
 
 /// How long a controller that is away is waited for where nothing can be done without it.
@@ -103,7 +102,7 @@ impl Slurm {
         let script = format!("{}true\n", self.head(None));
         match Call::new("sbatch", arguments).reading(script).answer() {
             Ok(_) => Ok(()),
-            Err(SlurmError::Refused { why, .. }) => {
+            Err(ProgramError::Refused { why, .. }) => {
                 let what = format!("Slurm would not take a worker's job: {why}");
                 Err(wrong(what, "change --sbatch or --sbatch-script; `sbatch --test-only` tries them alone"))
             }
@@ -232,7 +231,7 @@ impl Slurm {
 /// # Errors
 ///
 /// What keeps Slurm from telling them.
-pub fn nodes_of(partition: Option<&str>) -> Result<Vec<SlurmNode>, SlurmError> {
+pub fn nodes_of(partition: Option<&str>) -> Result<Vec<SlurmNode>, ProgramError> {
     clerk::nodes_of(partition)
 }
 
@@ -241,7 +240,7 @@ pub fn nodes_of(partition: Option<&str>) -> Result<Vec<SlurmNode>, SlurmError> {
 /// # Errors
 ///
 /// What keeps Slurm from telling.
-pub fn held_by(key: &str) -> Result<BTreeMap<String, u32>, SlurmError> {
+pub fn held_by(key: &str) -> Result<BTreeMap<String, u32>, ProgramError> {
     let mut held = BTreeMap::new();
     // A key of a run begins with that of its daemon.
     for job in clerk::jobs_of(clerk::mark(key).trim_end())? {
@@ -257,7 +256,7 @@ pub fn held_by(key: &str) -> Result<BTreeMap<String, u32>, SlurmError> {
 /// # Errors
 ///
 /// What keeps Slurm from ending them; they end by themselves when they have waited for a coordinator for long enough.
-pub fn end_jobs(run: &RunDir) -> Result<(), SlurmError> {
+pub fn end_jobs(run: &RunDir) -> Result<(), ProgramError> {
     // Another run may have the same name.
     let Ok(Some(kept)) = run.cluster_jobs() else { return Ok(()) };
     let jobs: Vec<u64> = clerk::jobs_of(&clerk::mark(&kept.key))?.iter().map(|job| job.job).collect();
@@ -295,7 +294,7 @@ pub fn is_own(address: IpAddr) -> bool {
 }
 
 /// A word of a shell's.
-fn quoted(word: &str) -> String {
+pub(crate) fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 

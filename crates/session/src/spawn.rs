@@ -9,6 +9,7 @@ use bellwether_runtime::run_dir::RunDir;
 use crate::error::RunError;
 use crate::gpus::{Place, Placed};
 use crate::logs::Shortener;
+use crate::machines::Machines;
 use crate::program::Program;
 use crate::slurm::Slurm;
 use crate::{WorkloadBuilder, threads};
@@ -23,6 +24,8 @@ pub enum Spawn {
     Threads,
     /// As jobs of Slurm's, each a process of the program.
     Slurm(Program, Slurm),
+    /// On machines that a provider gives as a plan says, each a process of the program.
+    Machines(Program, Machines),
     /// Not at all: they join by hand.
     ByHand,
 }
@@ -39,14 +42,23 @@ impl Spawn {
             Spawn::Slurm(program, slurm) => {
                 Some(Spawn::Slurm(program.clone().variable(name, value), slurm.clone()))
             }
+            Spawn::Machines(program, machines) => {
+                Some(Spawn::Machines(program.clone().variable(name, value), machines.clone()))
+            }
             Spawn::Threads | Spawn::ByHand => None,
         }
+    }
+
+    /// Whether workers are on other machines, which come when they come.
+    pub(crate) fn is_on_cluster(&self) -> bool {
+        matches!(self, Spawn::Slurm(..) | Spawn::Machines(..))
     }
 
     /// What turns the cluster's news about the workers of `run` into changes of them, where they are on one.
     pub(crate) fn director(&self, run: &RunDir) -> Result<Option<Box<dyn Director>>, RunError> {
         match self {
             Spawn::Slurm(program, slurm) => slurm.director(run, program).map(Some),
+            Spawn::Machines(program, machines) => machines.director(run, program).map(Some),
             Spawn::Processes(_) | Spawn::Threads | Spawn::ByHand => Ok(None),
         }
     }
@@ -56,6 +68,7 @@ impl Spawn {
         match self {
             Spawn::Processes(program) => Spawn::Processes(program.plain()),
             Spawn::Slurm(program, slurm) => Spawn::Slurm(program.plain(), slurm.clone()),
+            Spawn::Machines(program, machines) => Spawn::Machines(program.plain(), machines.clone()),
             other => other.clone(),
         }
     }
@@ -93,6 +106,7 @@ impl Spawn {
                 })))
             }
             Spawn::Slurm(program, slurm) => slurm.workers(run, program).map(Some),
+            Spawn::Machines(program, machines) => machines.workers(run, program).map(Some),
             Spawn::Threads => Ok(Some(threads::workers(run.token()?, workload.clone()))),
             Spawn::ByHand => Ok(None),
         }
@@ -123,7 +137,8 @@ impl Spawn {
             }
             Spawn::Slurm(program, slurm) => slurm.servers(run, program).map(Some),
             Spawn::Threads => Ok(Some(threads::servers(run.token()?))),
-            Spawn::ByHand => Ok(None),
+            // Plans with servers are refused before.
+            Spawn::Machines(..) | Spawn::ByHand => Ok(None),
         }
     }
 }

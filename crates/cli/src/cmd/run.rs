@@ -25,6 +25,7 @@ mod args;
 mod detach;
 mod job;
 mod paces;
+mod provision;
 mod revocations;
 mod show;
 mod steer;
@@ -52,9 +53,13 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
         Some(run) => crate::job::stored(run, arguments.output())?,
         None => job::read(&arguments, plan.as_ref())?,
     };
-    let Elsewhere { spawn, listen, room } =
-        place(&arguments, opened.trained.as_ref(), resumed.as_ref(), printer)?;
-    let range = elsewhere::within(arguments.workers.unwrap_or(opened.job.workers), room)?;
+    let machines = provision::machines(&arguments, plan.as_ref(), resumed.as_ref(), &state_dir)?;
+    let Elsewhere { spawn, listen, room } = match &machines {
+        Some(machines) => provision::place(machines, &arguments, opened.trained.as_ref())?,
+        None => place(&arguments, opened.trained.as_ref(), resumed.as_ref(), printer)?,
+    };
+    let usual = machines.as_ref().map_or(opened.job.workers, |machines| provision::range(machines, &opened.job));
+    let range = elsewhere::within(arguments.workers.unwrap_or(usual), room)?;
     let (build, initial_weights) = (build_of(opened.trained.as_ref()), opened.initial_weights());
     let Opened { job, lead, .. } = opened;
     let mut session = Session::builder(job)
@@ -66,8 +71,11 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
         .spawn(spawn)
         .choose_start()
         .timeouts(timeouts(&arguments));
-    if arguments.workers.is_some() || room.is_some() {
+    if arguments.workers.is_some() || room.is_some() || machines.is_some() {
         session = session.workers(range);
+    }
+    if let Some(workers) = machines.as_ref().map(provision::start) {
+        session = session.start(workers.clamp(range.min, range.max));
     }
     if let Some(lead) = &lead {
         session = session.led_by(lead.watch());

@@ -15,7 +15,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Predict and plan", &["profile", "predict", "fit", "plan", "tune", "sweep", "nas"]),
     (
         "Follow and steer jobs, started by hand or by a daemon",
-        &["jobs", "show", "logs", "watch", "scale", "stop", "resume", "cancel", "rm", "audit"],
+        &["jobs", "show", "logs", "watch", "scale", "stop", "resume", "cancel", "rm", "machines", "audit"],
     ),
     ("Share a machine among jobs", &["serve", "submit", "policy", "queues", "users", "dashboard"]),
     ("Clusters and simulation", &["simulate", "policies", "trace", "federate", "place"]),
@@ -52,7 +52,7 @@ const ELSEWHERE: [(&str, &str); 46] = [
     ("prune", "rm --all-ended"),
     ("ps", "jobs"),
     ("queue", "queues"),
-    ("release", "resume"),
+    ("release", "machines release"),
     ("remove", "rm"),
     ("resize", "scale"),
     ("restart", "resume"),

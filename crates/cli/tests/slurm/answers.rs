@@ -47,7 +47,7 @@ fn what_is_wrong_with_slurm_is_said_before_anything_begins() {
         ),
         (
             &format!("{version}\necho 'Unable to contact slurm controller (connect failure)' >&2; exit 1"),
-            "cannot reach Slurm's controller",
+            "cannot reach its cluster",
         ),
     ];
     for (sbatch, words) in cases {

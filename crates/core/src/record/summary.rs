@@ -175,6 +175,33 @@ pub struct ExpectedRun {
     pub server_hours: f64,
 }
 
+/// What the machines of a run were that a provider gave, and whether the word of its plan was kept.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Provisioned {
+    /// Who gave them.
+    pub provider: String,
+    /// Machines that ran.
+    pub obtained: u32,
+    /// How often other machines were wanted than before, to keep deadline or budget.
+    pub changes: u32,
+    /// Seconds from the request of the first machine to the release of the last.
+    pub time_s: f64,
+    /// What all machines cost, in dollars.
+    pub cost_dollars: f64,
+    /// Seconds that were allowed; absent without a deadline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_s: Option<f64>,
+    /// Dollars that were allowed; absent without a budget.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget_dollars: Option<f64>,
+    /// What the plan expected in seconds.
+    pub expected_time_s: f64,
+    /// What the plan expected in dollars.
+    pub expected_cost_dollars: f64,
+    /// Machines of which it is not known that they were given back.
+    pub left: u32,
+}
+
 /// What the director of a run decided.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
@@ -269,6 +296,9 @@ pub struct Summary {
     /// Servers that were taken away on purpose, and what that was expected to cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revocations: Option<Revocations>,
+    /// Machines that a provider gave, and what they cost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provisioned: Option<Provisioned>,
     /// What was decided about the number of workers; empty without a director.
     #[serde(default)]
     pub decisions: Vec<Decision>,

@@ -75,8 +75,11 @@ impl Losses {
 pub struct Job {
     /// Work, in any unit.
     pub work: f64,
-    /// The servers, all requested at time 0.
+    /// The servers, all requested at time 0 unless they are at work then.
     pub servers: Vec<Servers>,
+    /// Of each group the ages in seconds of servers that are at work at time 0; those beyond the count of the group do
+    /// not count, and a group without an entry has none. The closed form does not know them.
+    pub ages_s: Vec<Vec<f64>>,
     /// Checkpoints, if any are written.
     pub checkpoints: Option<Checkpoints>,
     /// Seconds that all workers pause whenever one joins or is lost while they work.
@@ -97,6 +100,7 @@ impl Job {
         Job {
             work,
             servers,
+            ages_s: Vec::new(),
             checkpoints: None,
             regroup_s: 0.0,
             restore_s: 0.0,
@@ -119,6 +123,9 @@ impl Job {
         }
         let workers = self.servers.iter().fold(0u32, |sum, group| sum.saturating_add(group.count));
         check::workers(PLACE, workers)?;
+        for age_s in self.ages_s.iter().flatten() {
+            check::negative(PLACE, "the age of a server in seconds", *age_s)?;
+        }
         for group in &self.servers {
             check::negative(PLACE, "the price of a server per hour", group.price_per_hour)?;
             check::negative(PLACE, "the time to provision a server in seconds", group.provision_s)?;

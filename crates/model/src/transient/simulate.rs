@@ -88,10 +88,27 @@ impl<'a> Running<'a> {
             must_restore: false,
             run: Run::default(),
         };
+        let mut seen = vec![0; job.servers.len()];
         for slot in 0..running.slots.len() {
-            running.request(slot);
+            let group = running.slots[slot].group;
+            let place: usize = seen[group];
+            seen[group] += 1;
+            match job.ages_s.get(group).and_then(|ages_s| ages_s.get(place)) {
+                Some(age_s) => running.take_over(slot, *age_s),
+                None => running.request(slot),
+            }
         }
         running
+    }
+
+    /// A server that is at work from the start: it lives on as one of its age does, and is paid from here on.
+    fn take_over(&mut self, number: usize, age_s: f64) {
+        let slot = &mut self.slots[number];
+        let law = &self.job.servers[slot.group].law;
+        let gone = law.cdf(age_s);
+        let life_s = law.lifetime_s(gone + slot.luck.uniform() * (1.0 - gone));
+        slot.lost_at_s = (life_s - age_s).max(0.0);
+        self.schedule(0.0, number, Happens::Joins);
     }
 
     /// Requests a server: the next thing that happens to it is that its worker joins, or that it is lost before.

@@ -23,7 +23,7 @@ const WHAT: &str = "law of revocation";
 const BATHTUB: &str = "bathtub:SHARE,MEAN,SHARE,GROWTH,LIMIT, for example bathtub:0.3,1h,0.1,2h,24h";
 
 /// Words before the first colon, besides the devices.
-const WORDS: [&str; 5] = ["never", "exponential", "bathtub", "points", "samples"];
+const WORDS: [&str; 6] = ["never", "exponential", "bathtub", "points", "samples", "lives"];
 
 impl FromStr for LawSpec {
     type Err = ParseError;
@@ -40,6 +40,11 @@ impl FromStr for LawSpec {
             ("never", Some(_)) => return Err(wrong("never, without a parameter")),
             ("samples", Some(file)) if !file.is_empty() => return Ok(LawSpec::Samples(file.to_string())),
             ("samples", _) => return Err(wrong("samples:FILE, for example samples:lifetimes.txt")),
+            ("lives", Some(rest)) if !rest.is_empty() => {
+                let lines = rest.replace(',', "\n");
+                samples(&lines, "lives").map_err(|error| unlawful("lives", rest, &error))?
+            }
+            ("lives", _) => return Err(wrong("lives:TIME,TIME+,..., for example lives:1.5h,3h,24h+")),
             ("exponential", Some(rest)) => exponential(rest)?,
             ("exponential", None) => return Err(wrong("exponential:15h or exponential:15h,24h")),
             ("bathtub", Some(rest)) => bathtub(rest)?,
@@ -135,6 +140,20 @@ pub fn duration_s(text: &str) -> Result<f64, ParseError> {
     } else {
         Err(ParseError::out_of_range("duration", text, expected))
     }
+}
+
+/// The lifetimes of such a text as one word, which names no file: `lives:1.5h,3h+`.
+///
+/// ```
+/// use bellwether_model::transient::{LawSpec, lives, samples};
+/// let text = "# hours of two servers\n1h\n3h+\n";
+/// assert_eq!(lives(text), "lives:1h,3h+");
+/// assert_eq!(lives(text).parse(), Ok(LawSpec::Law(samples(text, "mine.txt").unwrap())));
+/// ```
+pub fn lives(text: &str) -> String {
+    let bare = |line: &str| line.split('#').next().unwrap_or_default().replace(char::is_whitespace, "");
+    let lines: Vec<String> = text.lines().map(bare).filter(|line| !line.is_empty()).collect();
+    format!("lives:{}", lines.join(","))
 }
 
 /// Reads the lifetimes of a user's own servers: one per line, as [`duration_s`] reads it, with a `+` behind it for a

@@ -52,6 +52,7 @@ impl Run {
             predictions: Vec::new(),
             planned: None,
             revocations: None,
+            provisioned: None,
             decisions: Vec::new(),
         }
     }

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use bellwether_core::machines::Obtain;
 use bellwether_core::parse::document;
 use bellwether_core::prediction::{Link, NetworkFile};
 use bellwether_core::units::{Bytes, BytesPerSecond, DollarsPerHour, Seconds};
 use bellwether_core::{InputError, ParseError};
 use bellwether_model::predict::ProfileModel;
-use bellwether_model::transient::{Law, LawSpec, samples};
+use bellwether_model::transient::{Law, LawSpec, lives, samples};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -59,6 +60,8 @@ pub struct Machine {
     pub limit: u32,
     /// Its link to others, where it is another than that of all.
     pub link: Option<Link>,
+    /// How one is asked for.
+    pub obtain: Obtain,
 }
 
 /// A machine that its provider may take away.
@@ -68,6 +71,8 @@ pub struct Transient {
     pub dollars_per_hour: f64,
     /// How long one lives.
     pub law: Law,
+    /// The same in words that name no file.
+    pub law_words: String,
 }
 
 /// A price catalogue.
@@ -121,6 +126,9 @@ struct MachineFile {
     bandwidth: Option<BytesPerSecond>,
     /// Time that a first byte takes to another machine.
     latency: Option<Seconds>,
+    /// How a provider is asked for one, for `run --provision`.
+    #[serde(default)]
+    obtain: Obtain,
 }
 
 fn one() -> u32 {
@@ -287,6 +295,7 @@ fn machine(read: MachineFile, place: &str, read_file: ReadFile) -> Result<Machin
         memory_bytes: read.memory.map(|memory| memory.0),
         limit: read.limit.unwrap_or(LIMIT),
         link: own_link,
+        obtain: read.obtain,
     })
 }
 
@@ -305,11 +314,14 @@ fn transient(read: &MachineFile, place: &str, read_file: ReadFile) -> Result<Opt
         }
     };
     let place = format!("{place}: revocations");
-    let law = match words.parse::<LawSpec>().map_err(|error| error.at(&place))? {
-        LawSpec::Law(law) => law,
-        LawSpec::Samples(file) => samples(&read_file(&file)?, &file)?,
+    let (law, law_words) = match words.parse::<LawSpec>().map_err(|error| error.at(&place))? {
+        LawSpec::Law(law) => (law, words.clone()),
+        LawSpec::Samples(file) => {
+            let text = read_file(&file)?;
+            (samples(&text, &file)?, lives(&text))
+        }
     };
-    Ok(Some(Transient { dollars_per_hour: price.get(), law }))
+    Ok(Some(Transient { dollars_per_hour: price.get(), law, law_words }))
 }
 
 /// Refuses a machine that contradicts those before it.

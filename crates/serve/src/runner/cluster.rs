@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bellwether_core::InputError;
 use bellwether_runtime::run_dir::random_key;
-use bellwether_session::slurm::{NodeState, SlurmError, SlurmNode, held_by, nodes_of};
+use bellwether_session::slurm::{NodeState, ProgramError, SlurmNode, held_by, nodes_of};
 
 use super::{NodeSeen, Report, SlotsSeen};
 use crate::machine::{DeviceType, Machine, MachineNode, SlurmJobs};
@@ -119,7 +119,7 @@ impl Drop for NodeWatch {
 }
 
 /// The nodes of the partition now.
-fn seen(jobs: &SlurmJobs) -> Result<Vec<NodeSeen>, SlurmError> {
+fn seen(jobs: &SlurmJobs) -> Result<Vec<NodeSeen>, ProgramError> {
     let nodes = nodes_of(Some(&jobs.partition))?;
     let own = if jobs.key.is_empty() { None } else { Some(held_by(&jobs.key)?) };
     Ok(told(&nodes, jobs.processors_per_slot, own.as_ref()))

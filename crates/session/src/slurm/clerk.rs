@@ -10,7 +10,7 @@ use bellwether_runtime::run_dir::{Endpoint, RunDir, Ticket};
 
 use super::answers::{self, JobStage, NODE_COLUMNS, NodeState, QUEUE_COLUMNS, QueuedJob, SlurmNode};
 use super::board::{Post, Role, Shared, Stage, Wish};
-use super::programs::{Call, SlurmError};
+use crate::programs::{Call, ProgramError};
 use super::ticket::Tickets;
 
 mod submit;
@@ -215,7 +215,7 @@ impl Clerk {
     }
 
     /// The jobs of this run in the queue.
-    fn queue(&mut self) -> Result<Vec<QueuedJob>, SlurmError> {
+    fn queue(&mut self) -> Result<Vec<QueuedJob>, ProgramError> {
         let jobs = jobs_of(&self.mark)?;
         self.answers();
         Ok(jobs)
@@ -318,9 +318,9 @@ impl Clerk {
                 }
                 // It was not in the queue for a moment.
                 Ok(_) => return,
-                Err(what) => return self.lament(&SlurmError::Garbled { program: "scontrol", what }),
+                Err(what) => return self.lament(&ProgramError::Garbled { program: "scontrol", what }),
             },
-            Err(SlurmError::Refused { why, .. }) if why.contains("Invalid job id") => None,
+            Err(ProgramError::Refused { why, .. }) if why.contains("Invalid job id") => None,
             Err(error) => return self.lament(&error),
         };
         let mut board = self.shared.lock();
@@ -338,7 +338,7 @@ impl Clerk {
     }
 
     /// Which nodes of ours take no more jobs.
-    fn nodes(&mut self) -> Result<(), SlurmError> {
+    fn nodes(&mut self) -> Result<(), ProgramError> {
         let drained = nodes_of(None)?.into_iter().filter(|node| node.state == NodeState::Drains);
         self.shared.lock().drained = drained.map(|node| (node.name, node.reason)).collect();
         Ok(())
@@ -382,7 +382,7 @@ impl Clerk {
     }
 
     /// Slurm does not do what it was asked for now; told once until it answers again.
-    fn lament(&mut self, error: &SlurmError) {
+    fn lament(&mut self, error: &ProgramError) {
         self.queue_at = Instant::now() + LOOK_EAGER;
         if !std::mem::replace(&mut self.is_away, true) {
             let note = format!("{error}; workers go on, and it is asked again until it answers");
@@ -403,26 +403,26 @@ pub(super) fn mark(key: &str) -> String {
 }
 
 /// Jobs of this user in the queue whose comments begin like this.
-pub(super) fn jobs_of(mark: &str) -> Result<Vec<QueuedJob>, SlurmError> {
+pub(crate) fn jobs_of(mark: &str) -> Result<Vec<QueuedJob>, ProgramError> {
     let user = format!("--user={}", rustix::process::geteuid().as_raw());
     let text = Call::new("squeue", ["--noheader", "--all", &user, "-O", QUEUE_COLUMNS]).answer()?;
-    answers::queue(&text, mark).map_err(|what| SlurmError::Garbled { program: "squeue", what })
+    answers::queue(&text, mark).map_err(|what| ProgramError::Garbled { program: "squeue", what })
 }
 
 /// The nodes of a partition, or of all.
-pub(super) fn nodes_of(partition: Option<&str>) -> Result<Vec<SlurmNode>, SlurmError> {
+pub(crate) fn nodes_of(partition: Option<&str>) -> Result<Vec<SlurmNode>, ProgramError> {
     let partition = partition.map(|name| format!("--partition={name}"));
     let usual = ["--noheader", "--Node", "-o", NODE_COLUMNS].map(str::to_owned);
     let text = Call::new("sinfo", usual.into_iter().chain(partition)).answer()?;
-    answers::nodes(&text).map_err(|what| SlurmError::Garbled { program: "sinfo", what })
+    answers::nodes(&text).map_err(|what| ProgramError::Garbled { program: "sinfo", what })
 }
 
 /// Ends jobs. Those that have ended are as they should be.
-pub(super) fn cancel(jobs: &[u64], options: &[&str]) -> Result<(), SlurmError> {
+pub(crate) fn cancel(jobs: &[u64], options: &[&str]) -> Result<(), ProgramError> {
     let numbers = jobs.iter().map(u64::to_string);
     let arguments = options.iter().map(ToString::to_string).chain(numbers);
     match Call::new("scancel", arguments).answer() {
-        Err(SlurmError::Refused { why, .. })
+        Err(ProgramError::Refused { why, .. })
             if ["Invalid job id", "already completing", "not pending", "not running"]
                 .iter()
                 .any(|words| why.contains(words)) =>

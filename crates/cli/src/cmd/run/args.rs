@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use bellwether_core::ParseError;
 use bellwether_core::job::{CheckpointUrl, WorkerRange};
 use bellwether_core::units::Seconds;
+use bellwether_session::machines::ProviderKind;
 use bellwether_session::script::Output;
 use bellwether_workloads::{Flip, Pace};
 use clap::{Args, Parser};
@@ -28,6 +29,10 @@ pub(crate) struct RunArguments {
     /// Train as this plan says: its number of workers, its protocols and servers, its order of transmission
     #[arg(long, value_name = "PLAN.json", conflicts_with = "resume")]
     pub(crate) plan: Option<PathBuf>,
+    /// Obtain the plan's machines from this provider, start workers as they come, replace those that are lost, keep the
+    /// plan's deadline and budget, and give everything back
+    #[arg(long, value_name = "here|slurm|kubernetes|skypilot", value_parser = provider)]
+    pub(crate) provision: Option<ProviderKind>,
     /// Change the number of workers at these steps, exactly
     #[arg(long, value_name = "STEP:N,…", value_delimiter = ',', value_parser = resize)]
     pub(crate) resize: Vec<(u64, u32)>,
@@ -139,6 +144,10 @@ pub(super) fn resuming(run: &str) -> Result<RunArguments, Failure> {
     }
     let parsed = Alone::try_parse_from(["run", &format!("--resume={run}")]);
     parsed.map(|alone| alone.run).map_err(|error| Failure::at(run, error))
+}
+
+fn provider(text: &str) -> Result<ProviderKind, ParseError> {
+    ProviderKind::named(text)
 }
 
 fn reason(text: &str) -> Result<String, ParseError> {

@@ -8,7 +8,7 @@ use bellwether_runtime::run_dir::Ticket;
 use super::{Clerk, LONGEST_PAUSE, LOOK_EAGER};
 use crate::slurm::answers;
 use crate::slurm::board::{Post, Role, Stage, Wish};
-use crate::slurm::programs::{Call, SlurmError};
+use crate::programs::{Call, ProgramError};
 
 impl Clerk {
     /// Gives tickets to those that were asked for.
@@ -71,7 +71,7 @@ impl Clerk {
         let text = (self.script.text)(post.role, &post, &self.tickets.file(ticket));
         let call = Call::new("sbatch", arguments).reading(text).variables(self.script.environment.clone());
         let answer = call.answer().and_then(|answer| {
-            answers::submitted(&answer).map_err(|what| SlurmError::Garbled { program: "sbatch", what })
+            answers::submitted(&answer).map_err(|what| ProgramError::Garbled { program: "sbatch", what })
         });
         match answer {
             Ok(job) => {

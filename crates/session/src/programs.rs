@@ -1,4 +1,5 @@
-//! Runs Slurm's programs: each has a time limit, and no more of an answer is read than makes sense.
+//! Runs programs of clusters (`sbatch`, `kubectl`, `sky`): each has a time limit, and no more of an answer is read than
+//! makes sense.
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -22,9 +23,9 @@ const COMPLAINT_BYTES: u64 = 1 << 14;
 /// Slurm's controller keeps the environment of a job, and shows it to operators.
 const QUEUE_VARIABLES: [&str; 2] = ["SQUEUE_", "SINFO_"];
 
-/// A program of Slurm's did not do what it was asked for.
+/// A program did not do what it was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SlurmError {
+pub enum ProgramError {
     /// It is not there, or cannot be started.
     #[error("`{program}` cannot be started: {why}")]
     Missing {
@@ -41,8 +42,8 @@ pub enum SlurmError {
         /// How long it was waited for.
         patience: Duration,
     },
-    /// The controller cannot be reached.
-    #[error("`{program}` cannot reach Slurm's controller: {why}")]
+    /// Its cluster cannot be reached.
+    #[error("`{program}` cannot reach its cluster: {why}")]
     Unreachable {
         /// Its name.
         program: &'static str,
@@ -67,51 +68,71 @@ pub enum SlurmError {
     },
 }
 
-impl SlurmError {
+impl ProgramError {
     /// Whether it may go better the next time, as nothing was refused.
     pub fn is_passing(&self) -> bool {
-        !matches!(self, SlurmError::Missing { .. } | SlurmError::Refused { .. })
+        !matches!(self, ProgramError::Missing { .. } | ProgramError::Refused { .. })
     }
 }
 
 /// A program with what it is given.
 #[derive(Debug, Clone)]
-pub(super) struct Call {
+pub(crate) struct Call {
     program: &'static str,
     arguments: Vec<OsString>,
     input: String,
     environment: Vec<(OsString, OsString)>,
+    keeps_credentials: bool,
+    patience: Duration,
 }
 
 impl Call {
     /// Of this program, with these arguments.
-    pub(super) fn new<A: Into<OsString>>(
+    pub(crate) fn new<A: Into<OsString>>(
         program: &'static str,
         arguments: impl IntoIterator<Item = A>,
     ) -> Call {
         let arguments = arguments.into_iter().map(Into::into).collect();
-        Call { program, arguments, input: String::new(), environment: Vec::new() }
+        Call {
+            program,
+            arguments,
+            input: String::new(),
+            environment: Vec::new(),
+            keeps_credentials: false,
+            patience: PATIENCE,
+        }
     }
 
     /// The same, which reads this.
-    pub(super) fn reading(self, input: String) -> Call {
+    pub(crate) fn reading(self, input: String) -> Call {
         Call { input, ..self }
     }
 
     /// The same with further variables.
-    pub(super) fn variables(self, environment: Vec<(OsString, OsString)>) -> Call {
-        Call { environment, ..self }
+    pub(crate) fn variables(mut self, environment: Vec<(OsString, OsString)>) -> Call {
+        self.environment.extend(environment);
+        self
+    }
+
+    /// The same for a program that needs the credentials of this process's environment, and keeps them to itself.
+    pub(crate) fn keeping_credentials(self) -> Call {
+        Call { keeps_credentials: true, ..self }
+    }
+
+    /// The same for a program that may take longer, or less long, than others.
+    pub(crate) fn patience(self, patience: Duration) -> Call {
+        Call { patience, ..self }
     }
 
     /// What it prints.
-    pub(super) fn answer(self) -> Result<String, SlurmError> {
+    pub(crate) fn answer(self) -> Result<String, ProgramError> {
         let program = self.program;
-        let missing = |error: std::io::Error| SlurmError::Missing { program, why: error.to_string() };
+        let missing = |error: std::io::Error| ProgramError::Missing { program, why: error.to_string() };
         let mut command = Command::new(program);
         command.args(&self.arguments).env("LC_ALL", "C").envs(self.environment);
         for (name, _) in std::env::vars_os() {
             let shown = name.to_string_lossy();
-            let is_secret = SECRET_VARIABLES.contains(&&*shown);
+            let is_secret = !self.keeps_credentials && SECRET_VARIABLES.contains(&&*shown);
             if is_secret || QUEUE_VARIABLES.iter().any(|beginning| shown.starts_with(beginning)) {
                 command.env_remove(&name);
             }
@@ -127,9 +148,9 @@ impl Call {
         });
         let answer = read(said, ANSWER_BYTES);
         let complaint = read(child.stderr.take(), COMPLAINT_BYTES);
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + self.patience;
         let Some(status) = end_of(&mut child, until) else {
-            return Err(SlurmError::Late { program, patience: PATIENCE });
+            return Err(ProgramError::Late { program, patience: self.patience });
         };
         // What still holds the pipes is none of the program's.
         let wait = Duration::from_secs(1);
@@ -137,7 +158,7 @@ impl Call {
         if !status.success() {
             return Err(refusal(program, status, &String::from_utf8_lossy(&complaint)));
         }
-        let garbled = |what: &str| SlurmError::Garbled { program, what: what.into() };
+        let garbled = |what: &str| ProgramError::Garbled { program, what: what.into() };
         let answer = answer.recv_timeout(wait).map_err(|_| garbled("it does not end"))?;
         if answer.len() as u64 > ANSWER_BYTES {
             return Err(garbled("it is too long"));
@@ -176,7 +197,7 @@ fn end_of(child: &mut Child, until: Instant) -> Option<ExitStatus> {
     }
 }
 
-fn refusal(program: &'static str, status: ExitStatus, complaint: &str) -> SlurmError {
+fn refusal(program: &'static str, status: ExitStatus, complaint: &str) -> ProgramError {
     let lines = complaint.lines().map(str::trim).filter(|line| !line.is_empty());
     let plain = |line: &str| {
         let line = line.strip_prefix(program).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(line);
@@ -187,7 +208,7 @@ fn refusal(program: &'static str, status: ExitStatus, complaint: &str) -> SlurmE
     let unreachable =
         ["Unable to contact slurm controller", "Connection refused", "Connection timed out", "timed out"];
     match unreachable.iter().any(|words| why.contains(words)) {
-        true => SlurmError::Unreachable { program, why },
-        false => SlurmError::Refused { program, why },
+        true => ProgramError::Unreachable { program, why },
+        false => ProgramError::Refused { program, why },
     }
 }

@@ -1,0 +1,81 @@
+//! `run --plan PLAN.json --provision PROVIDER`: the machines of a plan, obtained and given back.
+
+use bellwether_core::InputError;
+use bellwether_core::job::{Job, WorkerRange};
+use bellwether_core::plan::Plan;
+use bellwether_session::Spawn;
+use bellwether_session::machines::{Machines, ProviderKind};
+use bellwether_session::script::Trained;
+use bellwether_session::slurm::{Slurm, Submit};
+
+use super::args::RunArguments;
+use crate::elsewhere::Elsewhere;
+use crate::failure::Failure;
+use crate::runs::{RunDir, StateDir};
+use crate::session::program_of;
+
+/// Where the machines come from; `None` where none are to be obtained.
+///
+/// # Errors
+///
+/// Options that do not fit together, a plan that cannot be carried out.
+pub(super) fn machines(
+    arguments: &RunArguments,
+    plan: Option<&Plan>,
+    resumed: Option<&RunDir>,
+    state_dir: &StateDir,
+) -> Result<Option<Machines>, Failure> {
+    let before = resumed.map(|run| Machines::of(run, state_dir)).transpose()?.flatten();
+    let elsewhere = arguments.elsewhere.is_said() || arguments.no_spawn;
+    let machines = match (arguments.provision, plan, before) {
+        (Some(_), _, _) if elsewhere => {
+            let what = "the provider's machines are where the workers are";
+            return Err(InputError::new("--provision", what)
+                .hint("leave --on and --no-spawn out; options of sbatch go into the catalogue: obtain.slurm")
+                .into());
+        }
+        (None, _, Some(_)) if elsewhere => None,
+        (None, _, before) => before,
+        (Some(kind), Some(plan), _) => Some(Machines::new(kind, plan, state_dir.clone())?),
+        (Some(kind), None, Some(before)) => Some(Machines::new(kind, before.plan(), state_dir.clone())?),
+        (Some(_), None, None) => {
+            let what = "nothing says which machines";
+            let hint = "`bellwether plan PROFILE.json --catalog PRICES.toml --format json > plan.json` chooses them; then say \
+                        --plan plan.json too";
+            return Err(InputError::new("--provision", what).hint(hint).into());
+        }
+    };
+    Ok(machines)
+}
+
+/// How workers are started on these machines, and where the coordinator listens.
+pub(super) fn place(
+    machines: &Machines,
+    arguments: &RunArguments,
+    trained: Option<&Trained>,
+) -> Result<Elsewhere, Failure> {
+    let listen = match machines.provider() {
+        _ if arguments.listen.is_some() => None,
+        ProviderKind::Here => None,
+        ProviderKind::Slurm => Some(Slurm::new(Submit::default()).own_address()?),
+        ProviderKind::Kubernetes | ProviderKind::SkyPilot => {
+            let what = "its machines cannot find the coordinator on loopback";
+            return Err(InputError::new("--provision", what)
+                .hint("name an address of this machine that they reach, and a port that is open to them: --listen HOST:PORT")
+                .into());
+        }
+    };
+    let spawn = Spawn::Machines(program_of(trained)?, machines.clone());
+    Ok(Elsewhere { spawn, listen, room: None })
+}
+
+/// The numbers of workers that are allowed: the run begins with the first machine, and other plans may want more.
+pub(super) fn range(machines: &Machines, job: &Job) -> WorkerRange {
+    let most = machines.plan().constraints.max_workers.max(start(machines));
+    WorkerRange { min: 1, max: most.min(job.batch.virtual_nodes) }
+}
+
+/// The number of workers that the plan chose.
+pub(super) fn start(machines: &Machines) -> u32 {
+    machines.plan().chosen().map_or(1, |chosen| chosen.workers)
+}
