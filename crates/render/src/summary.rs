@@ -1,8 +1,8 @@
 //! The result of a run as a table.
 
 use bellwether_core::record::{
-    BUSY, BatchChange, Comparison, ExpectedRun, LastEvaluation, PhaseSummary, Provisioned, Resize, Revocations,
-    Summary,
+    BUSY, BatchChange, Comparison, ExpectedRun, LastEvaluation, PhaseSummary, Provisioned, Resize,
+    Revocations, Summary,
 };
 
 use super::duration::written;
@@ -58,7 +58,8 @@ fn machines(provisioned: &Provisioned) -> Vec<(&'static str, String)> {
         ("cost of machines", format!("${cost_dollars:.2}, planned ${expected:.2}{budget}")),
     ];
     if provisioned.left > 0 {
-        let text = format!("{} may still be there: `bellwether machines release --orphaned`", provisioned.left);
+        let text =
+            format!("{} may still be there: `bellwether machines release --orphaned`", provisioned.left);
         rows.push(("machines left", text));
     }
     rows

@@ -246,9 +246,11 @@ fn basis(search: &Search, choice: Option<usize>) -> Basis {
             devices: machine.devices,
             region: machine.region.clone(),
             on_demand: machine.on_demand,
-            transient: machine.transient.as_ref().filter(|_| question.transient).map(|transient| TransientTerms {
-                dollars_per_hour: transient.dollars_per_hour,
-                law: transient.law_words.clone(),
+            transient: machine.transient.as_ref().filter(|_| question.transient).map(|transient| {
+                TransientTerms {
+                    dollars_per_hour: transient.dollars_per_hour,
+                    law: transient.law_words.clone(),
+                }
             }),
             provision_s: machine.provision_s,
             join_s: machine.join_s,

@@ -39,6 +39,8 @@
 //! `tests/it/promise.rs`: against closed forms on demand and for one transient machine, and by a bar that a change of
 //! machines has to keep what it was made for.
 
+pub mod keeper;
+
 use std::collections::BTreeMap;
 
 use bellwether_core::InputError;
@@ -127,7 +129,9 @@ impl Promise {
     ///
     /// Returns an error for a plan that chose nothing, of an earlier program, or with a law that cannot be read.
     pub fn of(plan: &Plan) -> Result<Promise, InputError> {
-        let wrong = |what: &str| InputError::new("plan", what).hint("make it again with `bellwether plan … --format json`");
+        let wrong = |what: &str| {
+            InputError::new("plan", what).hint("make it again with `bellwether plan … --format json`")
+        };
         let chosen = plan.chosen().ok_or_else(|| wrong("it chose no machines"))?;
         let basis = plan.basis.clone().ok_or_else(|| {
             wrong("it does not say how its machines are obtained, as an earlier release made it")
@@ -163,9 +167,16 @@ impl Promise {
         &self.basis
     }
 
+    /// How long a transient machine of this kind lives, by the plan; `None` where it is not offered so.
+    pub fn law(&self, machine: &str) -> Option<&Law> {
+        self.laws.get(machine)
+    }
+
     /// What machines of a pool cost from now on.
     pub fn set_price(&mut self, pool: &Pool, dollars_per_hour: f64) {
-        let Some(kind) = self.basis.kinds.iter_mut().find(|kind| kind.machine == pool.machine) else { return };
+        let Some(kind) = self.basis.kinds.iter_mut().find(|kind| kind.machine == pool.machine) else {
+            return;
+        };
         match (pool.market, &mut kind.transient) {
             (Market::OnDemand, _) => kind.on_demand = kind.on_demand.map(|_| dollars_per_hour),
             (Market::Transient, Some(terms)) => terms.dollars_per_hour = dollars_per_hour,
@@ -199,7 +210,8 @@ impl Promise {
                 let single = |groups: &mut dyn Iterator<Item = (&str, u32)>| -> f64 {
                     groups.map(|(machine, count)| alone(machine, 1) * f64::from(count)).sum()
                 };
-                let all = single(&mut self.chosen.iter().map(|(pool, count)| (pool.machine.as_str(), *count)));
+                let all =
+                    single(&mut self.chosen.iter().map(|(pool, count)| (pool.machine.as_str(), *count)));
                 let some = single(&mut by_kind.iter().map(|(machine, count)| (*machine, *count)));
                 if all > 0.0 { self.chosen_examples_per_s * some / all } else { 0.0 }
             }
@@ -275,7 +287,8 @@ impl Promise {
         order.sort_by(|a, b| a.0.total_cmp(&b.0));
         let mut kept: Option<(f64, Groups, Odds)> = None;
         let mut nearest: Option<(Groups, Odds)> = None;
-        let is_late = |groups: &Groups| now.deadline_left_s.is_some_and(|left_s| self.rough(now, groups).0 > left_s);
+        let is_late =
+            |groups: &Groups| now.deadline_left_s.is_some_and(|left_s| self.rough(now, groups).0 > left_s);
         let (mut visits, fastest) = (0, self.fastest(now, &order));
         for (key, groups) in &order {
             if visits >= VISITS_MAX || kept.as_ref().is_some_and(|(best, ..)| key * (1.0 - SLACK) > *best) {
@@ -315,7 +328,8 @@ impl Promise {
         let rate = self.examples_per_s(groups) * now.pace;
         let kind = groups.first().and_then(|(pool, _)| self.kind(&pool.machine));
         let Some(kind) = kind.filter(|_| rate > 0.0) else { return (f64::INFINITY, f64::INFINITY) };
-        let is_there = groups.iter().any(|(pool, _)| now.ages_s.get(pool).is_some_and(|ages| !ages.is_empty()));
+        let is_there =
+            groups.iter().any(|(pool, _)| now.ages_s.get(pool).is_some_and(|ages| !ages.is_empty()));
         let wait_s = if is_there { 0.0 } else { kind.provision_s + kind.join_s };
         let time_s = wait_s + now.samples_left / rate;
         let price = |(pool, count): &(Pool, u32)| {
@@ -362,9 +376,9 @@ impl Promise {
     }
 
     fn servers(&self, pool: &Pool, count: u32) -> Result<Servers, InputError> {
-        let kind = self.kind(&pool.machine).ok_or_else(|| {
-            InputError::new("plan", format!("it knows no machine `{}`", pool.machine))
-        })?;
+        let kind = self
+            .kind(&pool.machine)
+            .ok_or_else(|| InputError::new("plan", format!("it knows no machine `{}`", pool.machine)))?;
         let law = match pool.market {
             Market::OnDemand => Some(Law::never()),
             Market::Transient => self.laws.get(&pool.machine).cloned(),
@@ -379,7 +393,8 @@ impl Promise {
 impl Odds {
     /// Whether both hold: the deadline with the probability that was asked for, the budget by the expected cost.
     pub fn keeps(&self, confidence: f64, now: &Now) -> bool {
-        self.meets_deadline >= confidence && now.budget_left_dollars.is_none_or(|left| self.cost_dollars <= left)
+        self.meets_deadline >= confidence
+            && now.budget_left_dollars.is_none_or(|left| self.cost_dollars <= left)
     }
 
     /// Whether one of them holds no longer, beyond what chance makes of it.

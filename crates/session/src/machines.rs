@@ -16,13 +16,13 @@ use bellwether_runtime::coordinator::{self, Director};
 use bellwether_runtime::run_dir::{LeaseFile, RunDir, StateDir};
 use bellwether_sched::fleet::{Fleet, supplies};
 use bellwether_sched::promise::Promise;
+use bellwether_sched::promise::keeper::Keeper;
 
 use crate::director::machines::MachineDirector;
 use crate::error::{RunError, at};
 use crate::program::Program;
 use clerk::Clerk;
 use holder::Holder;
-use keeper::Keeper;
 pub use leases::{Found, Leased, Released, leases, release};
 pub use provider::ProviderKind;
 use script::Scripts;
@@ -65,8 +65,9 @@ impl Machines {
         kind.check(plan)?;
         if plan.chosen().and_then(|chosen| chosen.way.as_ref()).is_some_and(|way| way.servers > 0) {
             let what = "no parameter servers are started on machines that a provider gives";
-            return Err(InputError::new("--provision", what)
-                .hint("plan without --servers, or start the machines by hand and join with `bellwether worker`"));
+            return Err(InputError::new("--provision", what).hint(
+                "plan without --servers, or start the machines by hand and join with `bellwether worker`",
+            ));
         }
         Ok(Machines {
             kind,
@@ -128,13 +129,14 @@ impl Machines {
     fn open(&self, run: &RunDir, program: &Program) -> Result<Holder, RunError> {
         let (lease, file) = self.lease(run)?;
         let provider = self.kind.open(&lease.plan);
-        let promise = Promise::of(&lease.plan).map_err(RunError::Option)?;
+        let keeper = Keeper::new(&lease.plan, lease.began_s).map_err(RunError::Option)?;
+        let promise = keeper.promise();
         let mut fleet = Fleet::new(supplies(promise.basis()), promise.chosen().clone(), provider.settle_s());
         let untold = fleet.restore(&lease.machines, unix_s());
         let scripts =
             Scripts { run: run.clone(), program: program.clone(), shares_files: self.kind.shares_files() };
-        let keeper = Keeper::new(promise, lease.plan.constraints.clone());
         let account = Arc::clone(&self.account);
+        let progress = clerk::Progress::new(lease.open().next().is_some());
         let holder = Holder::open(Shared::new(fleet), |shared| Clerk {
             shared,
             provider,
@@ -142,9 +144,12 @@ impl Machines {
             keeper,
             lease,
             file,
-            untold: untold.into_iter().map(|(number, workers)| (number, workers.into_iter().collect())).collect(),
+            untold: untold
+                .into_iter()
+                .map(|(number, workers)| (number, workers.into_iter().collect()))
+                .collect(),
             account,
-            progress: clerk::Progress::default(),
+            progress,
         });
         holder.map_err(|e| at("--provision", e).into())
     }

@@ -167,7 +167,8 @@ impl Program {
     /// file in `$token` holds the token.
     pub(crate) fn remote_words(&self, join: &SocketAddr, number: WorkerId) -> Vec<OsString> {
         let join = join.to_string();
-        let mut words: Vec<OsString> = vec!["bellwether".into(), "worker".into(), "--join".into(), join.into()];
+        let mut words: Vec<OsString> =
+            vec!["bellwether".into(), "worker".into(), "--join".into(), join.into()];
         words.extend(["--token-file".into(), "$token".into(), "--listen=auto".into()]);
         words.extend([format!("--worker-id={number}").into(), "--notices=sigterm".into()]);
         words.extend((self.more)(number).into_iter().map(OsString::from));

@@ -7,6 +7,7 @@ use bellwether_core::job::{CheckedJob, CheckpointUrl, WorkerRange};
 use bellwether_core::plan::Plan;
 use bellwether_core::record::{Planned, RunOutcome, Summary};
 use bellwether_core::units::DollarsPerHour;
+use bellwether_runtime::control::Token;
 use bellwether_runtime::coordinator::{self, Director, Options};
 use bellwether_runtime::membership::WorkloadDescription;
 use bellwether_runtime::optimizer::Optimizer;
@@ -70,6 +71,8 @@ pub struct Session {
     replaces_alone: bool,
     accept_other_data: bool,
     plain_transport: Option<String>,
+    /// In place of one of the run's own.
+    token: Option<Token>,
 }
 
 /// What was found out before the run began.
@@ -109,6 +112,9 @@ impl Session {
             (Some(values), _) => Some(run.keep_initial_values(values)?),
             (None, given) => given.map(|file| run.keep_initial_weights(&file)).transpose()?,
         };
+        if let Some(token) = self.token.take() {
+            run.take_token(&token)?;
+        }
         if run.renew_token()? {
             observe(Progress::Note(Note::NewToken(run.token_file())));
         }

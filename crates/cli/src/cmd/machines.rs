@@ -70,7 +70,10 @@ fn list(arguments: MachinesArguments, printer: &Printer) -> Result<ExitCode, Fai
         all.iter().filter(|leased| arguments.all || !leased.machines().is_empty()).collect();
     for leased in &all {
         if let Err(error) = &leased.listed {
-            printer.note(format_args!("lease {}: {error}; what it has asked for may be there", leased.lease.lease));
+            printer.note(format_args!(
+                "lease {}: {error}; what it has asked for may be there",
+                leased.lease.lease
+            ));
         }
     }
     match arguments.state.format {
@@ -79,7 +82,8 @@ fn list(arguments: MachinesArguments, printer: &Printer) -> Result<ExitCode, Fai
     }
     let orphaned = shown.iter().filter(|leased| !leased.is_held && !leased.machines().is_empty()).count();
     if orphaned > 0 {
-        printer.note("no process holds some of them: `bellwether machines release --orphaned` gives these back");
+        printer
+            .note("no process holds some of them: `bellwether machines release --orphaned` gives these back");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -107,7 +111,11 @@ fn table(shown: &[&Leased], now_s: f64, printer: &Printer) {
     }
     printer.out(fitted(rows, &SPARE, width()));
     let held = count(there, "machine");
-    printer.out(format_args!("{held}, {} per hour; {} so far, with those that are over", money(per_hour), money(cost)));
+    printer.out(format_args!(
+        "{held}, {} per hour; {} so far, with those that are over",
+        money(per_hour),
+        money(cost)
+    ));
 }
 
 /// A lease that holds nothing any more.
@@ -190,7 +198,9 @@ fn give_back(arguments: ReleaseArguments, printer: &Printer) -> Result<ExitCode,
     for name in &names {
         if !all.iter().any(|leased| is_meant(leased, name)) {
             let hint = "`bellwether machines --all` lists all leases with their runs";
-            return Err(InputError::new(name, "no run or lease of this name has had machines").hint(hint).into());
+            return Err(InputError::new(name, "no run or lease of this name has had machines")
+                .hint(hint)
+                .into());
         }
     }
     let mut results: Vec<Released> = Vec::new();
@@ -206,7 +216,10 @@ fn give_back(arguments: ReleaseArguments, printer: &Printer) -> Result<ExitCode,
             Some(released) => results.push(released),
             None if is_named => {
                 let what = format!("its run goes on, and holds the lease {}", leased.lease.lease);
-                let hint = format!("`bellwether stop {}` stops it, and gives its machines back", name_of(&leased.lease.run));
+                let hint = format!(
+                    "`bellwether stop {}` stops it, and gives its machines back",
+                    name_of(&leased.lease.run)
+                );
                 printer.error(&InputError::new(name_of(&leased.lease.run), what).hint(hint));
                 refused = true;
             }

@@ -15,9 +15,12 @@ use crate::files;
 use crate::options::{TableFormat, of_u32, picture};
 use crate::printer::Printer;
 
+mod export;
 mod kubernetes;
 mod plot;
 mod show;
+mod skypilot;
+mod slurm;
 mod strategies;
 mod work;
 
@@ -71,7 +74,7 @@ pub(crate) struct PlanArguments {
     #[arg(long, value_name = "FILE.svg", value_parser = picture)]
     plot: Option<PathBuf>,
     #[command(flatten)]
-    export: kubernetes::ExportArguments,
+    export: export::ExportArguments,
 }
 
 pub(crate) fn plan(arguments: &PlanArguments, printer: &Printer) -> Result<ExitCode, Failure> {
@@ -89,10 +92,10 @@ pub(crate) fn plan(arguments: &PlanArguments, printer: &Printer) -> Result<ExitC
         return Err(Failure::No(show::refusal(&found)));
     };
     match arguments.export.wanted() {
-        Some((kubernetes::Target::Kubernetes, job)) => {
-            let manifest = kubernetes::manifest(arguments, job, &found, chosen)?;
+        Some((target, job)) => {
+            let text = export::text(target, arguments, job, &found, chosen)?;
             printer.note(&found.reason);
-            printer.out(format_args!("{manifest:#}"));
+            printer.out(text.trim_end());
         }
         None => printer.out(printer.marked(&show::render(&found, arguments.format), "← choice")),
     }

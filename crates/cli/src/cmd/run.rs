@@ -1,16 +1,18 @@
 //! `bellwether run`: trains a job.
 
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use bellwether_core::InputError;
+use bellwether_core::plan::Plan;
 use bellwether_core::record::{Mismatch, RunFailure, RunOutcome, Summary};
 use bellwether_render::summary;
 use bellwether_runtime::coordinator::CoordinatorError;
 use bellwether_runtime::ending::EndSignal;
 use bellwether_session::script::{Lead, Trained};
 use bellwether_session::slurm::is_own;
-use bellwether_session::{Progress, RunError, Session, Spawn, Timeouts};
+use bellwether_session::{Program, Progress, RunError, Session, Spawn, Timeouts};
 
 use crate::elsewhere::{self, Elsewhere};
 use crate::failure::Failure;
@@ -18,7 +20,7 @@ use crate::job::Opened;
 use crate::options::{Format, StateArguments};
 use crate::outlook;
 use crate::printer::Printer;
-use crate::runs::{RunDir, StateDir};
+use crate::runs::{RunDir, StateDir, read_token};
 use crate::session::{build_of, program_of};
 
 mod args;
@@ -55,10 +57,14 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
     };
     let machines = provision::machines(&arguments, plan.as_ref(), resumed.as_ref(), &state_dir)?;
     let Elsewhere { spawn, listen, room } = match &machines {
-        Some(machines) => provision::place(machines, &arguments, opened.trained.as_ref())?,
+        Some(machines) => {
+            let program = worker_program(&arguments, opened.trained.as_ref())?;
+            provision::place(machines, arguments.listen, program)?
+        }
         None => place(&arguments, opened.trained.as_ref(), resumed.as_ref(), printer)?,
     };
-    let usual = machines.as_ref().map_or(opened.job.workers, |machines| provision::range(machines, &opened.job));
+    let usual =
+        machines.as_ref().map_or(opened.job.workers, |machines| provision::range(machines, &opened.job));
     let range = elsewhere::within(arguments.workers.unwrap_or(usual), room)?;
     let (build, initial_weights) = (build_of(opened.trained.as_ref()), opened.initial_weights());
     let Opened { job, lead, .. } = opened;
@@ -86,13 +92,28 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
     if let Some(vanishing) = arguments.revocation.vanishing()? {
         session = session.revocations(vanishing);
     }
+    session = asked(session, &arguments, (resumed, plan), listen)?;
+    if arguments.dry_run {
+        outlook::print(&session.outlook()?, arguments.state.format, printer);
+        return Ok(ExitCode::SUCCESS);
+    }
+    train(session, lead, &arguments, printer)
+}
+
+/// The session with what else the command line says of it.
+fn asked(
+    mut session: Session,
+    arguments: &RunArguments,
+    (resumed, plan): (Option<RunDir>, Option<Plan>),
+    listen: Option<SocketAddr>,
+) -> Result<Session, Failure> {
     if let Some(run) = resumed {
         session = session.resume(run);
     }
     if let Some(url) = arguments.resume_from.clone() {
         session = session.resume_from(url);
     }
-    if let Some(plan) = plan {
+    if let Some(plan) = plan.filter(|_| arguments.resume.is_none()) {
         session = session.plan(plan);
     }
     if let Some(address) = arguments.listen.or(listen) {
@@ -104,14 +125,13 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
     if let Some(reason) = arguments.plain_transport.clone() {
         session = session.plain_transport(reason);
     }
+    if let Some(file) = &arguments.token_file {
+        session = session.token(read_token(file)?);
+    }
     if arguments.replace_lone_worker {
         session = session.replace_lone_worker();
     }
-    if arguments.dry_run {
-        outlook::print(&session.outlook()?, arguments.state.format, printer);
-        return Ok(ExitCode::SUCCESS);
-    }
-    train(session, lead, &arguments, printer)
+    Ok(session)
 }
 
 /// Runs the session, and the script that leads it, to their ends.
@@ -159,6 +179,19 @@ fn place(
     if arguments.no_spawn {
         return Ok(Elsewhere { spawn: Spawn::ByHand, listen: None, room: None });
     }
+    // Workers look for the next coordinator where the last one was, unless that was another machine.
+    let stays = |run: &RunDir| run.endpoint().is_some_and(|last| is_own(last.control.ip()));
+    let moves = arguments.listen.is_none() && !resumed.is_some_and(stays);
+    let elsewhere =
+        arguments.elsewhere.place(worker_program(arguments, trained)?, resumed, moves, printer)?;
+    if let Some(run) = resumed.filter(|_| !matches!(elsewhere.spawn, Spawn::Slurm(..))) {
+        run.forget_cluster_jobs()?;
+    }
+    Ok(elsewhere)
+}
+
+/// The program whose processes are workers, each with what the command line says of it.
+fn worker_program(arguments: &RunArguments, trained: Option<&Trained>) -> Result<Program, Failure> {
     let (paces, all, flip) = (paces::relative(&arguments.worker_speed), arguments.speed, arguments.flip_bit);
     // Each computes at its pace; those that have none of their own at that of all.
     let more = move |worker| {
@@ -166,15 +199,7 @@ fn place(
         let flip = flip.filter(|(who, _)| *who == worker).map(|(_, flip)| format!("--flip-bit={flip}"));
         pace.into_iter().chain(flip).collect()
     };
-    // Workers look for the next coordinator where the last one was, unless that was another machine.
-    let stays = |run: &RunDir| run.endpoint().is_some_and(|last| is_own(last.control.ip()));
-    let moves = arguments.listen.is_none() && !resumed.is_some_and(stays);
-    let program = program_of(trained)?.arguments(more);
-    let elsewhere = arguments.elsewhere.place(program, resumed, moves, printer)?;
-    if let Some(run) = resumed.filter(|_| !matches!(elsewhere.spawn, Spawn::Slurm(..))) {
-        run.forget_cluster_jobs()?;
-    }
-    Ok(elsewhere)
+    Ok(program_of(trained)?.arguments(more))
 }
 
 /// The exit code, which names the signal that stopped the run, and what a person should hear beside the result.

@@ -30,6 +30,7 @@ mod harness;
 mod jobs;
 mod links;
 mod local_steps;
+mod machines;
 mod named_data;
 mod nas;
 mod notices;

@@ -10,5 +10,6 @@ mod cluster;
 mod harness;
 mod jobs;
 mod profiled;
+mod provisioned;
 mod served;
 mod twenty;

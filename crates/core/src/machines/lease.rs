@@ -68,10 +68,11 @@ impl Lease {
     /// Returns an error for JSON that is not of this form, another version, or a word that cannot be a lease's.
     pub fn read(text: &str, place: &str) -> Result<Lease, InputError> {
         let hint = "only runs with --provision write leases; `bellwether machines` lists them";
-        let lease: Lease =
-            serde_json::from_str(text).map_err(|e| InputError::new(place, format!("invalid lease: {e}")).hint(hint))?;
+        let lease: Lease = serde_json::from_str(text)
+            .map_err(|e| InputError::new(place, format!("invalid lease: {e}")).hint(hint))?;
         if lease.version != LEASE_VERSION {
-            let what = format!("a lease of version {}, and this program reads {LEASE_VERSION}", lease.version);
+            let what =
+                format!("a lease of version {}, and this program reads {LEASE_VERSION}", lease.version);
             return Err(InputError::new(place, what).hint("use the release that wrote it"));
         }
         if !is_lease(&lease.lease) {

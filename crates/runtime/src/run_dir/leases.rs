@@ -115,7 +115,9 @@ impl LeaseFile {
     pub fn remove(self) -> Result<(), RunDirError> {
         for path in [self.path.clone(), self.path.with_extension("lock")] {
             match fs::remove_file(&path) {
-                Err(error) if error.kind() != ErrorKind::NotFound => return Err(RunDirError::io(&path)(error)),
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(RunDirError::io(&path)(error));
+                }
                 _ => {}
             }
         }

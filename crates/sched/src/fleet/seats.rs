@@ -136,7 +136,8 @@ impl Fleet {
     /// A machine of an earlier holder that has no worker yet, and its devices.
     fn spare(&self, now_s: f64) -> Option<(u64, u32)> {
         let is_spare = |held: &Held| {
-            held.spare_until_s.is_some_and(|until_s| now_s < until_s) && matches!(held.stage, Stage::Waits { .. })
+            held.spare_until_s.is_some_and(|until_s| now_s < until_s)
+                && matches!(held.stage, Stage::Waits { .. })
         };
         let (number, held) = self.held.iter().find(|(_, held)| is_spare(held))?;
         Some((*number, self.supply(&held.pool).map_or(1, |supply| supply.devices)))

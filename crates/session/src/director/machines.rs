@@ -8,9 +8,10 @@ use bellwether_core::record::Event;
 use bellwether_runtime::coordinator::{Director, DirectorCommand, RunEvent, RunStatus};
 use bellwether_runtime::membership::WorkerId;
 use bellwether_sched::fleet::Leaving;
+use bellwether_sched::promise::keeper::Seen;
 
 use crate::machines::holder::Holder;
-use crate::machines::shared::{Board, Order, Seen};
+use crate::machines::shared::{Board, Order};
 
 /// Seconds between two looks.
 const LOOK_S: f64 = 0.1;
@@ -111,7 +112,8 @@ impl MachineDirector {
             return vec![note(text), DirectorCommand::Relieve(*worker)];
         }
         if !is_due && self.replaced.insert(*worker) {
-            let text = format!("worker {worker} (machine {number}) is to be replaced: {why}, in {left_s:.0} s");
+            let text =
+                format!("worker {worker} (machine {number}) is to be replaced: {why}, in {left_s:.0} s");
             return vec![note(text), DirectorCommand::Replace(*worker)];
         }
         Vec::new()
@@ -128,7 +130,9 @@ impl MachineDirector {
         match next {
             Some((worker, number)) if is_full && !is_swapping && board.fleet.has_room() => {
                 self.replaced.insert(*worker);
-                let text = format!("worker {worker} (machine {number}) is to be replaced: other machines are wanted");
+                let text = format!(
+                    "worker {worker} (machine {number}) is to be replaced: other machines are wanted"
+                );
                 vec![note(text), DirectorCommand::Replace(*worker)]
             }
             _ => Vec::new(),

@@ -4,12 +4,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use bellwether_core::machines::{Lease, Offer, Provider, ProviderError, Request, Row, Tag};
+use bellwether_core::machines::{Lease, Offer, Pool, Provider, ProviderError, Request, Row, Tag};
 use bellwether_core::record::Provisioned;
 use bellwether_runtime::run_dir::{Endpoint, LeaseFile};
 use bellwether_sched::fleet::Action;
+use bellwether_sched::promise::keeper::Keeper;
 
-use super::keeper::Keeper;
+use super::keeper;
 use super::script::{Scripts, Worker};
 use super::shared::{Shared, unix_s};
 
@@ -46,7 +47,9 @@ pub(crate) struct Clerk {
 
 /// What the clerk remembers from one look to the next.
 pub(super) struct Progress {
-    listed_at: Option<Instant>,
+    /// Whether the machines of an earlier holder are still to be found.
+    adopts: bool,
+    list_at: Instant,
     offers_at: Instant,
     closing_since: Option<Instant>,
     is_unwritten: bool,
@@ -56,11 +59,14 @@ pub(super) struct Progress {
     is_full: bool,
 }
 
-impl Default for Progress {
-    fn default() -> Progress {
+impl Progress {
+    /// Of a clerk that begins with a lease in which there may be machines.
+    pub(super) fn new(adopts: bool) -> Progress {
+        let now = Instant::now();
         Progress {
-            listed_at: None,
-            offers_at: Instant::now(),
+            adopts,
+            list_at: now,
+            offers_at: now,
             closing_since: None,
             is_unwritten: true,
             is_away: false,
@@ -81,7 +87,7 @@ impl Clerk {
             if self.is_done() {
                 return self.leave();
             }
-            self.keeper.look(&self.shared, self.lease.began_s);
+            keeper::look(&mut self.keeper, &self.shared);
             let news = self.shared.lock().fleet.news();
             self.shared.lock().notes.extend(news);
             self.shared.wait(LOOK);
@@ -91,7 +97,7 @@ impl Clerk {
     /// Carries out what the fleet wants, after it was written down.
     fn act(&mut self) {
         // Machines of an earlier holder may be there of which the fleet does not know yet.
-        if self.progress.listed_at.is_none() && !self.lease.machines.is_empty() {
+        if self.progress.adopts {
             return;
         }
         let (actions, rows) = {
@@ -110,7 +116,7 @@ impl Clerk {
                         Err(ProviderError::Unanswered { provider: self.provider.name(), why })
                     };
                     self.shared.lock().fleet.answered(number, unix_s(), answer);
-                    self.progress.listed_at = self.progress.listed_at.map(|at| at.min(Instant::now() - LIST_EAGER / 2));
+                    self.progress.list_at = self.progress.list_at.min(Instant::now() + LIST_EAGER / 4);
                 }
                 Action::Assign { number, workers } => {
                     let workers = self.workers(&workers);
@@ -126,7 +132,7 @@ impl Clerk {
         }
     }
 
-    fn request(&mut self, tag: Tag, pool: bellwether_core::machines::Pool, workers: &[u64]) -> Result<(), ProviderError> {
+    fn request(&mut self, tag: Tag, pool: Pool, workers: &[u64]) -> Result<(), ProviderError> {
         let workers = self.workers(workers);
         let setup = self.lease.plan.kind(&pool.machine).map_or("", |kind| &kind.obtain.setup).to_owned();
         let written = self.scripts.write(tag.number, &setup, &workers);
@@ -172,18 +178,22 @@ impl Clerk {
             let board = self.shared.lock();
             (board.fleet.is_moving(), board.fleet.is_empty())
         };
-        let every = if is_moving { LIST_EAGER } else { LIST };
-        let is_first = self.progress.listed_at.is_none();
         // Without a machine there is nothing to look for, but for those of an earlier holder.
-        if is_empty && !(is_first && !self.lease.machines.is_empty()) {
+        if is_empty && !self.progress.adopts {
             return;
         }
-        if self.progress.listed_at.is_some_and(|at| at.elapsed() < every) {
+        // What begins to move while nothing was expected to is looked at sooner.
+        if is_moving {
+            self.progress.list_at = self.progress.list_at.min(Instant::now() + LIST_EAGER);
+        }
+        if Instant::now() < self.progress.list_at {
             return;
         }
-        match self.provider.list(&self.lease.lease) {
+        let listed = self.provider.list(&self.lease.lease);
+        self.progress.list_at = Instant::now() + if is_moving { LIST_EAGER } else { LIST };
+        match listed {
             Ok(machines) => {
-                self.progress.listed_at = Some(Instant::now());
+                self.progress.adopts = false;
                 let mut board = self.shared.lock();
                 if std::mem::take(&mut self.progress.is_away) {
                     board.notes.push(format!("{} answers again", self.provider.name()));
@@ -192,10 +202,7 @@ impl Clerk {
                 drop(board);
                 self.shared.notify();
             }
-            Err(error) => {
-                self.lament(&error);
-                self.progress.listed_at = self.progress.listed_at.map(|_| Instant::now());
-            }
+            Err(error) => self.lament(&error),
         }
     }
 
@@ -250,8 +257,7 @@ impl Clerk {
     fn leave(mut self) {
         let rows = self.shared.lock().fleet.rows();
         self.write(rows);
-        let left = self.lease.open().count() as u32;
-        let account = self.keeper.account(&self.lease, self.provider.name(), left, unix_s());
+        let account = keeper::account(&self.keeper, &self.lease, self.provider.name(), unix_s());
         *self.account.lock().expect("no holder of this lock panics") = Some(account);
     }
 

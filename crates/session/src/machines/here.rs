@@ -66,7 +66,8 @@ impl Provider for Here {
         command.args(words).envs(&request.secrets).env(TAG_VARIABLE, request.tag.to_string());
         // A group of its own, which outlives us.
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
-        let child = command.spawn().map_err(|error| refused(format!("`{program}` cannot be started: {error}")))?;
+        let child =
+            command.spawn().map_err(|error| refused(format!("`{program}` cannot be started: {error}")))?;
         self.children.insert(request.tag.clone(), child);
         Ok(())
     }

@@ -186,7 +186,9 @@ mod tests {
         assert_eq!(machines.len(), 4);
         assert_eq!(machines[0].phase, Phase::Waits { reason: "0/2 nodes".into() });
         assert_eq!(machines[1].phase, Phase::Runs { place: "n1".into(), notice: None });
-        let Phase::Runs { notice: Some(notice), .. } = &machines[2].phase else { panic!("{:?}", machines[2]) };
+        let Phase::Runs { notice: Some(notice), .. } = &machines[2].phase else {
+            panic!("{:?}", machines[2])
+        };
         assert_eq!((notice.left_s, notice.why.as_str()), (0.0, "preempted"));
         assert_eq!(machines[3].phase, Phase::Ended { how: "its pod has failed: Evicted".into() });
         let strange = json!({ "items": [pod("a1-1", &json!({ "status": { "phase": "Dancing" } }))] });

@@ -95,8 +95,13 @@ impl ProviderKind {
 pub(super) type Ways = BTreeMap<String, Obtain>;
 
 /// How one of this pool is asked for.
-pub(super) fn way<'a>(ways: &'a Ways, pool: &Pool, provider: &'static str) -> Result<&'a Obtain, ProviderError> {
-    let unknown = || ProviderError::Refused { provider, why: format!("the plan knows no machine `{}`", pool.machine) };
+pub(super) fn way<'a>(
+    ways: &'a Ways,
+    pool: &Pool,
+    provider: &'static str,
+) -> Result<&'a Obtain, ProviderError> {
+    let unknown =
+        || ProviderError::Refused { provider, why: format!("the plan knows no machine `{}`", pool.machine) };
     ways.get(&pool.machine).ok_or_else(unknown)
 }
 
@@ -104,7 +109,9 @@ pub(super) fn way<'a>(ways: &'a Ways, pool: &Pool, provider: &'static str) -> Re
 pub(super) fn of_program(provider: &'static str, error: &ProgramError) -> ProviderError {
     let why = error.to_string();
     match error {
-        ProgramError::Missing { .. } | ProgramError::Refused { .. } => ProviderError::Refused { provider, why },
+        ProgramError::Missing { .. } | ProgramError::Refused { .. } => {
+            ProviderError::Refused { provider, why }
+        }
         ProgramError::Late { .. } | ProgramError::Unreachable { .. } | ProgramError::Garbled { .. } => {
             ProviderError::Unanswered { provider, why }
         }

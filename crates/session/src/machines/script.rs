@@ -53,8 +53,11 @@ impl Scripts {
             let (name, value) = (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned());
             let _ = writeln!(script, "export {name}={}", quoted(&value));
         }
-        let lines: Vec<String> =
-            workers.iter().zip(0..).map(|(worker, seat)| self.worker(number, seat, worker)).collect::<io::Result<_>>()?;
+        let lines: Vec<String> = workers
+            .iter()
+            .zip(0..)
+            .map(|(worker, seat)| self.worker(number, seat, worker))
+            .collect::<io::Result<_>>()?;
         match &lines[..] {
             [line] => {
                 let _ = writeln!(script, "exec {line}");

@@ -6,17 +6,7 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bellwether_sched::fleet::Fleet;
-
-/// What a run showed of itself.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Seen {
-    /// Samples that are left to train on.
-    pub(crate) samples_left: f64,
-    /// Samples per second over the last while, in which nothing changed; `None` where too few steps were seen.
-    pub(crate) examples_per_s: Option<f64>,
-    /// Workers that train.
-    pub(crate) workers: u32,
-}
+use bellwether_sched::promise::keeper::Seen;
 
 /// What the run should do, and why.
 #[derive(Debug, Clone, PartialEq)]

@@ -56,11 +56,19 @@ impl SkyPilot {
 fn sky<'a>(words: impl IntoIterator<Item = &'a str>) -> Call {
     // Clouds are asked with the user's own credentials, and no usage is told to others.
     let quiet = vec![("SKYPILOT_DISABLE_USAGE_COLLECTION".into(), "1".into())];
-    Call::new("sky", words.into_iter().map(OsString::from)).keeping_credentials().variables(quiet).patience(PATIENCE)
+    Call::new("sky", words.into_iter().map(OsString::from))
+        .keeping_credentials()
+        .variables(quiet)
+        .patience(PATIENCE)
 }
 
 /// A task for `sky launch`. JSON is YAML, too.
-pub(super) fn task(resources: &BTreeMap<String, String>, pool: &Pool, script: &str, secrets: &[String]) -> Value {
+pub(super) fn task(
+    resources: &BTreeMap<String, String>,
+    pool: &Pool,
+    script: &str,
+    secrets: &[String],
+) -> Value {
     let mut wanted: Map<String, Value> =
         resources.iter().map(|(key, value)| (key.clone(), Value::String(value.clone()))).collect();
     wanted.insert("use_spot".into(), Value::Bool(pool.market == Market::Transient));
@@ -101,7 +109,8 @@ impl Provider for SkyPilot {
         written.map_err(|error| unanswered(format!("{}: {error}", file.display())))?;
         let name = format!("{BEGINNING}{}", request.tag);
         let path = file.display().to_string();
-        let mut words = vec!["launch", "--yes", "--async", "--detach-run", "--down", "-i", IDLE_MINUTES, "-c", &name];
+        let mut words =
+            vec!["launch", "--yes", "--async", "--detach-run", "--down", "-i", IDLE_MINUTES, "-c", &name];
         // Their values are in the environment, and `sky` takes them from there.
         words.extend(names.iter().flat_map(|name| ["--secret", name.as_str()]));
         words.push(&path);
@@ -166,7 +175,12 @@ fn clusters(text: &str) -> Result<Vec<Machine>, String> {
                 let place = [text("cloud"), text("region")].join(" ");
                 Phase::Runs { place: place.trim().to_owned(), notice: None }
             }
-            other => return Err(format!("a cluster has the status `{}`", other.unwrap_or_default().escape_debug())),
+            other => {
+                return Err(format!(
+                    "a cluster has the status `{}`",
+                    other.unwrap_or_default().escape_debug()
+                ));
+            }
         };
         machines.push(Machine { tag, phase });
     }

@@ -39,7 +39,8 @@ impl SlurmMachines {
 
     fn jobs(beginning: &str) -> Result<Vec<(Tag, QueuedJob)>, ProviderError> {
         let jobs = jobs_of(&format!("{MARK}{beginning}")).map_err(|error| unanswered(&error))?;
-        let tagged = |job: QueuedJob| Some((job.comment.strip_prefix(MARK)?.trim().parse::<Tag>().ok()?, job));
+        let tagged =
+            |job: QueuedJob| Some((job.comment.strip_prefix(MARK)?.trim().parse::<Tag>().ok()?, job));
         Ok(jobs.into_iter().filter_map(tagged).collect())
     }
 }
@@ -77,7 +78,8 @@ impl Provider for SlurmMachines {
         arguments.extend(options.iter().map(Into::into));
         arguments.push(format!("--comment={MARK}{}", request.tag).into());
         let secrets = request.secrets.iter().map(|(name, value)| (name.into(), value.into())).collect();
-        let answer = Call::new("sbatch", arguments).reading(request.script.clone()).variables(secrets).answer();
+        let answer =
+            Call::new("sbatch", arguments).reading(request.script.clone()).variables(secrets).answer();
         let answer = answer.map_err(|error| of_program(NAME, &error))?;
         submitted(&answer).map(drop).map_err(|why| ProviderError::Unanswered { provider: NAME, why })
     }

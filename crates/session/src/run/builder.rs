@@ -7,6 +7,7 @@ use bellwether_core::InputError;
 use bellwether_core::job::{CheckedJob, CheckpointUrl, Job, WorkerRange};
 use bellwether_core::plan::Plan;
 use bellwether_core::units::DollarsPerHour;
+use bellwether_runtime::control::Token;
 use bellwether_runtime::coordinator::Director;
 use bellwether_runtime::run_dir::{RunDir, StateDir};
 use bellwether_runtime::workload::Workload;
@@ -53,6 +54,7 @@ impl Builder {
             replaces_alone: false,
             accept_other_data: false,
             plain_transport: None,
+            token: None,
         }
     }
 }
@@ -196,6 +198,12 @@ impl Session {
     #[must_use]
     pub fn accept_other_data(self) -> Session {
         Session { accept_other_data: true, ..self }
+    }
+
+    /// Lets those join a new run who know this token, which was drawn before it began. Without it: one of its own.
+    #[must_use]
+    pub fn token(self, token: Token) -> Session {
+        Session { token: Some(token), ..self }
     }
 
     /// Encrypts nothing between the machines of the run, for this reason, which the journal keeps.

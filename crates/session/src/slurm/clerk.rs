@@ -10,8 +10,8 @@ use bellwether_runtime::run_dir::{Endpoint, RunDir, Ticket};
 
 use super::answers::{self, JobStage, NODE_COLUMNS, NodeState, QUEUE_COLUMNS, QueuedJob, SlurmNode};
 use super::board::{Post, Role, Shared, Stage, Wish};
-use crate::programs::{Call, ProgramError};
 use super::ticket::Tickets;
+use crate::programs::{Call, ProgramError};
 
 mod submit;
 

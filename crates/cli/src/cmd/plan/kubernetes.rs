@@ -1,6 +1,6 @@
 //! `--export kubernetes`: what was chosen, as the objects by which a cluster trains it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use bellwether_answers::plan::{VirtualNodes, Work};
 use bellwether_client::Client;
@@ -8,47 +8,12 @@ use bellwether_core::InputError;
 use bellwether_core::job::{CheckedJob, WorkerRange};
 use bellwether_core::plan::{Candidate, Plan};
 use bellwether_serve::api::body::{Deadline, Pods, Submit, Workers};
-use clap::{Args, ValueEnum};
 use serde_json::Value;
 
 use super::PlanArguments;
 use crate::failure::Failure;
 use crate::job::ScriptArguments;
 use crate::{files, job, kubernetes};
-
-#[derive(Debug, Args)]
-pub(super) struct ExportArguments {
-    /// Print objects for `kubectl create -f -` in place of the plan: the job with the workers that were chosen, and its
-    /// profile
-    #[arg(long, value_enum, requires = "job", conflicts_with = "format")]
-    export: Option<Target>,
-    /// The job file or the script of the profile, for --export
-    #[arg(long, value_name = "JOB.toml|SCRIPT.py", requires = "export")]
-    job: Option<PathBuf>,
-    /// Image of its pods, which holds what a script imports [default: the operator's own]
-    #[arg(long, value_name = "IMAGE", requires = "export")]
-    image: Option<String>,
-    /// The interpreter that runs a script here, to say what its job is [default: as for `submit`]
-    #[arg(long, value_name = "PYTHON", requires = "export")]
-    python: Option<PathBuf>,
-    /// Namespace of the objects [default: that of the kubeconfig's context]
-    #[arg(long, value_name = "NAMESPACE", requires = "export")]
-    namespace: Option<String>,
-}
-
-impl ExportArguments {
-    /// The job file of what is to be exported, and where to; clap takes neither without the other.
-    pub(super) fn wanted(&self) -> Option<(Target, &Path)> {
-        self.export.zip(self.job.as_deref())
-    }
-}
-
-/// Where a plan is carried out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Target {
-    /// A cluster with Bellwether's operator
-    Kubernetes,
-}
 
 /// The objects, written by the program that knows them.
 pub(super) fn manifest(

@@ -27,7 +27,7 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "N|MIN..MAX")]
     pub(crate) workers: Option<WorkerRange>,
     /// Train as this plan says: its number of workers, its protocols and servers, its order of transmission
-    #[arg(long, value_name = "PLAN.json", conflicts_with = "resume")]
+    #[arg(long, value_name = "PLAN.json")]
     pub(crate) plan: Option<PathBuf>,
     /// Obtain the plan's machines from this provider, start workers as they come, replace those that are lost, keep the
     /// plan's deadline and budget, and give everything back
@@ -63,6 +63,10 @@ pub(crate) struct RunArguments {
     /// Address of the control plane; anything but loopback must be asked for
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) listen: Option<SocketAddr>,
+    /// Let those join who know the token in this file, which was drawn before the run began; in place of one of the run's
+    /// own
+    #[arg(long, value_name = "FILE", conflicts_with = "resume")]
+    pub(crate) token_file: Option<PathBuf>,
     /// Start no workers here: all join by hand with `bellwether worker`
     #[arg(long)]
     pub(crate) no_spawn: bool,

@@ -1,18 +1,18 @@
 //! `run --plan PLAN.json --provision PROVIDER`: the machines of a plan, obtained and given back.
 
+use std::net::SocketAddr;
+
 use bellwether_core::InputError;
 use bellwether_core::job::{Job, WorkerRange};
 use bellwether_core::plan::Plan;
-use bellwether_session::Spawn;
 use bellwether_session::machines::{Machines, ProviderKind};
-use bellwether_session::script::Trained;
 use bellwether_session::slurm::{Slurm, Submit};
+use bellwether_session::{Program, Spawn};
 
 use super::args::RunArguments;
 use crate::elsewhere::Elsewhere;
 use crate::failure::Failure;
 use crate::runs::{RunDir, StateDir};
-use crate::session::program_of;
 
 /// Where the machines come from; `None` where none are to be obtained.
 ///
@@ -25,6 +25,12 @@ pub(super) fn machines(
     resumed: Option<&RunDir>,
     state_dir: &StateDir,
 ) -> Result<Option<Machines>, Failure> {
+    if resumed.is_some() && plan.is_some() && arguments.provision.is_none() {
+        let what = "a run that is resumed trains as it was begun";
+        return Err(InputError::new("--plan", what)
+            .hint("with --provision the plan says which machines it goes on with; else leave --plan out")
+            .into());
+    }
     let before = resumed.map(|run| Machines::of(run, state_dir)).transpose()?.flatten();
     let elsewhere = arguments.elsewhere.is_said() || arguments.no_spawn;
     let machines = match (arguments.provision, plan, before) {
@@ -51,11 +57,11 @@ pub(super) fn machines(
 /// How workers are started on these machines, and where the coordinator listens.
 pub(super) fn place(
     machines: &Machines,
-    arguments: &RunArguments,
-    trained: Option<&Trained>,
+    listen: Option<SocketAddr>,
+    program: Program,
 ) -> Result<Elsewhere, Failure> {
     let listen = match machines.provider() {
-        _ if arguments.listen.is_some() => None,
+        _ if listen.is_some() => None,
         ProviderKind::Here => None,
         ProviderKind::Slurm => Some(Slurm::new(Submit::default()).own_address()?),
         ProviderKind::Kubernetes | ProviderKind::SkyPilot => {
@@ -65,7 +71,7 @@ pub(super) fn place(
                 .into());
         }
     };
-    let spawn = Spawn::Machines(program_of(trained)?, machines.clone());
+    let spawn = Spawn::Machines(program, machines.clone());
     Ok(Elsewhere { spawn, listen, room: None })
 }
 

@@ -6,9 +6,9 @@ use std::time::Instant;
 use bellwether_runtime::run_dir::Ticket;
 
 use super::{Clerk, LONGEST_PAUSE, LOOK_EAGER};
+use crate::programs::{Call, ProgramError};
 use crate::slurm::answers;
 use crate::slurm::board::{Post, Role, Stage, Wish};
-use crate::programs::{Call, ProgramError};
 
 impl Clerk {
     /// Gives tickets to those that were asked for.

@@ -1,0 +1,212 @@
+//! `run --plan --provision` and `machines`: obtained, lost, replaced and given back, whatever is killed.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use bellwether_core::plan::Plan;
+use bellwether_core::record::{Event, Summary};
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::harness::{Live, Random, Scene, is_alive, signal, wait_for};
+use crate::jobs;
+
+/// Machines of this computer, which come at once.
+const CATALOGUE: &str = "
+    [network]
+    bandwidth = \"10Gbit/s\"
+    [[machine]]
+    name = \"box\"
+    device = \"DEVICE\"
+    price = \"$1/h\"
+    transient_price = \"$0.25/h\"
+    revocations = \"exponential:1h\"
+    limit = 8
+";
+
+/// A scene with a job, its profile, and a plan with these wishes.
+fn planned(recipe: &jobs::Recipe, wishes: &[&str]) -> (Scene, Plan) {
+    let scene = recipe.scene();
+    let profiled = scene.call(&["profile", "job.toml", "-o", "profile.json"]);
+    assert_eq!(profiled.code, Some(0), "{profiled:?}");
+    let profile: Value =
+        serde_json::from_str(&fs::read_to_string(scene.path("profile.json")).unwrap()).unwrap();
+    let device = profile["device"].as_str().unwrap();
+    scene.write("prices.toml", CATALOGUE.replace("DEVICE", device));
+    let words = ["plan", "profile.json", "--catalog", "prices.toml", "--format", "json"];
+    let made = scene.call(&[&words[..], wishes].concat());
+    assert_eq!(made.code, Some(0), "{made:?}");
+    scene.write("plan.json", &made.stdout);
+    let plan = Plan::read(&made.stdout, "plan.json").unwrap();
+    (scene, plan)
+}
+
+fn provisioned<'s>(scene: &'s Scene, more: &[&str]) -> Live<'s> {
+    scene.train(&[&["--plan", "plan.json", "--provision", "here"], more].concat())
+}
+
+/// Processes of this machine with the tag of one of the scene's leases.
+fn machines(scene: &Scene) -> Vec<(String, u32)> {
+    let leases: Vec<String> = fs::read_dir(scene.path("state/bellwether/leases"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.path().file_stem()?.to_str().map(str::to_owned))
+        .collect();
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let Some(process) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
+        let tag = String::from_utf8_lossy(&environment)
+            .split('\0')
+            .find_map(|variable| variable.strip_prefix("BELLWETHER_MACHINE=").map(str::to_owned));
+        let is_ours = |tag: &String| leases.iter().any(|lease| tag.starts_with(&format!("{lease}-")));
+        found.extend(tag.filter(is_ours).filter(|_| is_alive(process)).map(|tag| (tag, process)));
+    }
+    found.sort();
+    found
+}
+
+fn listed(scene: &Scene) -> Vec<Value> {
+    let ended = scene.call(&["machines", "--format", "json", "--all"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    ended.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn notes(scene: &Scene) -> Vec<String> {
+    scene.picked(|event| match event {
+        Event::Cluster { message } => Some(message.clone()),
+        _ => None,
+    })
+}
+
+fn account(summary: &Summary) -> &bellwether_core::record::Provisioned {
+    summary.provisioned.as_ref().expect("a provider gave machines")
+}
+
+#[test]
+fn machines_are_obtained_lost_replaced_and_given_back() {
+    let recipe = jobs::patient().steps(600);
+    let (scene, plan) =
+        planned(&recipe, &["--steps", "600", "--transient", "--deadline", "10min", "--max-workers", "3"]);
+    let chosen = plan.chosen().unwrap().workers;
+    let mut run = provisioned(&scene, &["--workers", "1..3"]);
+    assert!(run.reach(40));
+    let there = machines(&scene);
+    assert_eq!(there.len() as u32, chosen, "{there:?} of {:?}", plan.chosen());
+    let table = scene.call(&["machines"]);
+    assert_eq!(table.code, Some(0), "{table:?}");
+    assert!(table.stdout.contains("runs") && table.stdout.contains("per hour"), "{}", table.stdout);
+    assert!(!table.stdout.contains("orphaned"), "{}", table.stdout);
+    // Another process may not give back what a run holds.
+    let refused = scene.call(&["machines", "release", "job-1"]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("bellwether stop job-1"), "{}", refused.stderr);
+    // A machine goes without a word.
+    signal(there[0].1, Signal::KILL);
+    let summary = run.summary();
+    assert_eq!(summary.outcome.word(), "finished", "{summary:?}");
+    assert_eq!(summary.params_digest, Some(recipe.digest()), "{summary:?}");
+    let account = account(&summary);
+    assert_eq!((account.obtained, account.left), (chosen + 1, 0), "{:#?}", notes(&scene));
+    assert!(account.cost_dollars > 0.0 && account.deadline_s == Some(600.0), "{account:?}");
+    assert_eq!(machines(&scene), []);
+    let leases = listed(&scene);
+    assert!(leases[0]["machines"].as_array().unwrap().is_empty(), "{leases:?}");
+    assert!(notes(&scene).iter().any(|note| note.contains("is over")), "{:#?}", notes(&scene));
+    scene.audit();
+}
+
+#[test]
+fn whatever_is_killed_nothing_is_left_and_the_run_goes_on() {
+    let recipe = jobs::patient().steps(1500);
+    let (scene, _) = planned(&recipe, &["--steps", "1500", "--max-workers", "3", "--deadline", "1h"]);
+    let mut random = Random::new(11);
+    let mut run = provisioned(&scene, &[]);
+    for kill in 0..4 {
+        // Also while machines are asked for, before one is there.
+        std::thread::sleep(Duration::from_millis(random.below(900)));
+        run.kill();
+        let is_begun = scene.path("state/bellwether/job-1/journal.jsonl").exists();
+        if kill == 3 {
+            // Half the time with a machine less.
+            machines(&scene).first().inspect(|(_, process)| signal(*process, Signal::KILL));
+        }
+        if kill % 2 == 1 {
+            let released = scene.call(&["machines", "release", "--orphaned"]);
+            assert_eq!(released.code, Some(0), "{released:?}");
+            wait_for(|| format!("{:?}", machines(&scene)), || machines(&scene).is_empty().then_some(()));
+        }
+        run = if is_begun { scene.resume(&[]) } else { provisioned(&scene, &[]) };
+    }
+    let summary = run.summary();
+    assert_eq!(summary.outcome.word(), "finished", "{summary:?} {:#?}", notes(&scene));
+    assert_eq!(summary.params_digest, Some(recipe.digest()), "{summary:?}");
+    assert_eq!(account(&summary).left, 0);
+    assert_eq!(machines(&scene), []);
+    scene.audit();
+}
+
+#[test]
+fn a_budget_that_is_used_up_stops_the_run_with_a_checkpoint() {
+    let recipe = jobs::patient().steps(5000);
+    let (scene, mut plan) = planned(&recipe, &["--steps", "5000", "--max-workers", "2"]);
+    // A dollar an hour: less than ten seconds of it.
+    plan.constraints.budget_dollars = Some(0.004);
+    for kind in &mut plan.basis.as_mut().unwrap().kinds {
+        (kind.on_demand, kind.provision_s, kind.join_s) = (Some(1.0), 0.0, 0.0);
+    }
+    scene.write("plan.json", serde_json::to_string(&plan).unwrap());
+    let summary = provisioned(&scene, &[]).summary();
+    assert_eq!(summary.outcome.word(), "stopped", "{summary:?}");
+    assert!(summary.checkpoint.is_some() && summary.steps < 5000, "{summary:?}");
+    let account = account(&summary);
+    assert!(account.cost_dollars <= 0.004 * 1.05, "{account:?}");
+    assert_eq!((account.left, machines(&scene)), (0, Vec::new()));
+    // With more money it goes on where it was.
+    plan.constraints.budget_dollars = Some(10.0);
+    scene.write("plan.json", serde_json::to_string(&plan).unwrap());
+    let resumed = scene.resume(&["--plan", "plan.json", "--provision", "here", "--steps", "5000"]);
+    drop(resumed);
+}
+
+#[test]
+fn what_cannot_be_provisioned_is_refused_before_anything_begins() {
+    let (scene, plan) = planned(&jobs::patient(), &["--steps", "500", "--max-workers", "2"]);
+    let refused = |arguments: &[&str], code: i32, says: &str| {
+        let ended = scene.call(arguments);
+        assert_eq!(ended.code, Some(code), "{arguments:?}: {ended:?}");
+        assert!(
+            ended.stderr.contains(says) && ended.stderr.contains("hint"),
+            "{arguments:?}: {}",
+            ended.stderr
+        );
+    };
+    let run = ["run", "job.toml"];
+    refused(&[&run[..], &["--provision", "here"]].concat(), 2, "nothing says which machines");
+    refused(&[&run[..], &["--plan", "plan.json", "--provision", "skypilot"]].concat(), 2, "obtain.skypilot");
+    refused(
+        &[&run[..], &["--plan", "plan.json", "--provision", "kubernetes"]].concat(),
+        2,
+        "--listen HOST:PORT",
+    );
+    refused(
+        &[&run[..], &["--plan", "plan.json", "--provision", "here", "--no-spawn"]].concat(),
+        2,
+        "leave --on",
+    );
+    refused(&["machines", "release", "nothing-7"], 2, "machines --all");
+    let early = Plan { basis: None, ..plan };
+    scene.write("early.json", serde_json::to_string(&early).unwrap());
+    refused(&[&run[..], &["--plan", "early.json", "--provision", "here"]].concat(), 2, "make it again");
+    let ended = scene.call(&[&run[..], &["--plan", "plan.json", "--provision", "slrm"]].concat());
+    assert!(ended.code == Some(2) && ended.stderr.contains("slurm"), "{ended:?}");
+    // Garbage in the place of a lease is told, and is in no one's way.
+    fs::create_dir_all(scene.path("state/bellwether/leases")).unwrap();
+    scene.write("state/bellwether/leases/abc.json", "{}");
+    let listed = scene.call(&["machines"]);
+    assert!(listed.code == Some(0) && listed.stderr.contains("invalid lease"), "{listed:?}");
+    assert!(listed.stdout.contains("no machines are held"), "{listed:?}");
+    assert!(Path::new(&scene.path("state/bellwether/leases/abc.json")).exists());
+}
