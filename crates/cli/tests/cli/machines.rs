@@ -1,6 +1,7 @@
 //! `run --plan --provision` and `machines`: obtained, lost, replaced and given back, whatever is killed.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use bellwether_core::record::{Event, Summary};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::harness::{Live, Random, Scene, is_alive, signal, wait_for};
+use crate::harness::{Live, PROGRAM, Random, Scene, is_alive, signal, wait_for};
 use crate::jobs;
 
 /// Machines of this computer, which come at once.
@@ -209,4 +210,85 @@ fn what_cannot_be_provisioned_is_refused_before_anything_begins() {
     assert!(listed.code == Some(0) && listed.stderr.contains("invalid lease"), "{listed:?}");
     assert!(listed.stdout.contains("no machines are held"), "{listed:?}");
     assert!(Path::new(&scene.path("state/bellwether/leases/abc.json")).exists());
+}
+
+/// `kubectl` and `sky` as a stand-in plays them; `None` without Python.
+fn stand_in(scene: &Scene) -> Option<String> {
+    if std::process::Command::new("python3").arg("--version").output().is_err() {
+        eprintln!("skipped: there is no python3");
+        return None;
+    }
+    let folder = scene.path("engine");
+    fs::create_dir_all(&folder).unwrap();
+    for name in ["kubectl", "sky"] {
+        let path = folder.join(name);
+        fs::write(&path, include_str!("stand_in.py")).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+    }
+    let program = Path::new(PROGRAM).parent().unwrap().display().to_string();
+    Some(format!("{}:{program}:{}", folder.display(), std::env::var("PATH").unwrap_or_default()))
+}
+
+/// Starts the command where it finds the stand-in.
+fn start_beside<'s>(scene: &'s Scene, path: &str, arguments: &[&str]) -> Live<'s> {
+    let mut command = scene.command(arguments);
+    command.env("PATH", path).env("STAND_IN", scene.path("engine"));
+    scene.start_command(command)
+}
+
+/// Machines that the stand-in has.
+fn played(scene: &Scene) -> Vec<String> {
+    let files = fs::read_dir(scene.path("engine")).unwrap().flatten();
+    let names =
+        files.filter_map(|file| Some(file.file_name().to_str()?.strip_suffix(".machine")?.to_owned()));
+    names.collect()
+}
+
+#[test]
+fn pods_and_clusters_of_clouds_are_obtained_and_given_back() {
+    let recipe = jobs::patient().steps(700);
+    for provider in ["kubernetes", "skypilot"] {
+        let (scene, mut plan) = planned(&recipe, &["--steps", "700", "--max-workers", "2"]);
+        for kind in &mut plan.basis.as_mut().unwrap().kinds {
+            kind.obtain.skypilot.insert("infra".into(), "here".into());
+        }
+        scene.write("plan.json", serde_json::to_string(&plan).unwrap());
+        let Some(path) = stand_in(&scene) else { return };
+        scene.write("engine/delay", "1.5");
+        let words = ["run", "job.toml", "--format", "json", "--plan", "plan.json", "--provision", provider];
+        let mut run = start_beside(&scene, &path, &[&words[..], &["--listen", "127.0.0.1:0"]].concat());
+        assert!(run.reach(20));
+        // Garbage in place of an answer is told, and changes nothing.
+        scene.write("engine/garbage", "<html>sorry</html>");
+        let there = played(&scene);
+        assert_eq!(there.len() as u32, plan.chosen().unwrap().workers);
+        let secret = fs::read_to_string(scene.run_folder().join("token")).unwrap();
+        let digits = secret.split_whitespace().next().unwrap().to_owned();
+        let summary = run.summary();
+        assert_eq!(summary.params_digest, Some(recipe.digest()), "{provider}: {:#?}", notes(&scene));
+        assert_eq!((account(&summary).left, played(&scene).len()), (0, 0), "{:#?}", notes(&scene));
+        let told = notes(&scene).join("\n");
+        assert!(told.contains("did not answer") || provider == "skypilot", "{told}");
+        let journal = fs::read_to_string(scene.run_folder().join("journal.jsonl")).unwrap();
+        assert!(!journal.contains(&digits), "the journal has the token");
+        for lease in fs::read_dir(scene.path("state/bellwether/leases")).unwrap().flatten() {
+            assert!(!fs::read_to_string(lease.path()).unwrap().contains(&digits), "the lease has the token");
+        }
+    }
+}
+
+#[test]
+fn a_pod_that_never_gets_a_node_is_waited_for_and_given_back_by_others() {
+    let (scene, _) = planned(&jobs::patient(), &["--steps", "500", "--max-workers", "2"]);
+    let Some(path) = stand_in(&scene) else { return };
+    scene.write("engine/room", "0");
+    let words =
+        ["run", "job.toml", "--plan", "plan.json", "--provision", "kubernetes", "--listen", "127.0.0.1:0"];
+    let run = start_beside(&scene, &path, &words);
+    wait_for(|| format!("{:?}", played(&scene)), || (!played(&scene).is_empty()).then_some(()));
+    run.kill();
+    let listed = start_beside(&scene, &path, &["machines"]).end();
+    assert!(listed.stdout.contains("waits, orphaned") && listed.stderr.contains("--orphaned"), "{listed:?}");
+    let released = start_beside(&scene, &path, &["machines", "release", "--orphaned"]).end();
+    assert_eq!((released.code, played(&scene).len()), (Some(0), 0), "{released:?}");
 }

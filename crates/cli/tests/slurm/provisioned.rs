@@ -28,7 +28,8 @@ fn planned(cluster: &Cluster, steps: u64) -> Scene {
     );
     scene.write("prices.toml", catalogue);
     let steps = steps.to_string();
-    let words = ["plan", "profile.json", "--catalog", "prices.toml", "--format", "json", "--max-workers", "3"];
+    let words =
+        ["plan", "profile.json", "--catalog", "prices.toml", "--format", "json", "--max-workers", "3"];
     let made = scene.call(&[&words[..], &["--steps", &steps, "--deadline", "10min"]].concat());
     assert_eq!(made.code, Some(0), "{made:?}");
     // As many as may be: the cheapest plan would be one.
@@ -42,10 +43,8 @@ fn planned(cluster: &Cluster, steps: u64) -> Scene {
 }
 
 fn provisioned<'s>(cluster: &Cluster, scene: &'s Scene) -> Live<'s> {
-    cluster.start(
-        scene,
-        &["run", "job.toml", "--plan", "plan.json", "--provision", "slurm", "--format", "json"],
-    )
+    cluster
+        .start(scene, &["run", "job.toml", "--plan", "plan.json", "--provision", "slurm", "--format", "json"])
 }
 
 fn trains_with(live: &Live<'_>, workers: usize, after: u64) -> u64 {
@@ -98,7 +97,8 @@ fn two_hundred_kills_leave_nothing() {
             // A machine, by its engine.
             0 => {
                 let jobs = cluster.queue();
-                jobs.first().inspect(|(job, ..)| drop(cluster.say("scancel", &["--quiet", &job.to_string()])));
+                jobs.first()
+                    .inspect(|(job, ..)| drop(cluster.say("scancel", &["--quiet", &job.to_string()])));
                 continue;
             }
             // The engine.

@@ -36,7 +36,8 @@ const APPEARS: Duration = Duration::from_secs(120);
 #[derive(Debug)]
 pub(super) struct SkyPilot {
     ways: Ways,
-    requested: BTreeMap<Tag, Instant>,
+    /// Machines that were requested, and when, of those that were not listed since.
+    requested: BTreeMap<Tag, Option<Instant>>,
     listed: Option<(Instant, String, Vec<Machine>)>,
 }
 
@@ -101,7 +102,7 @@ impl Provider for SkyPilot {
                 return Ok(());
             }
         }
-        self.requested.insert(request.tag.clone(), Instant::now());
+        self.requested.insert(request.tag.clone(), Some(Instant::now()));
         self.listed = None;
         let file = std::env::temp_dir().join(format!("{BEGINNING}{}.yaml", request.tag));
         let written = private::file(&file)
@@ -131,9 +132,11 @@ impl Provider for SkyPilot {
                 machines
             }
         };
-        for (tag, at) in &self.requested {
-            let is_new = at.elapsed() < APPEARS && !machines.iter().any(|machine| machine.tag == *tag);
-            if is_new && tag.lease == lease {
+        for (tag, at) in &mut self.requested {
+            if machines.iter().any(|machine| machine.tag == *tag) {
+                *at = None;
+            }
+            if at.is_some_and(|at| at.elapsed() < APPEARS) && tag.lease == lease {
                 let reason = "SkyPilot has the request".to_owned();
                 machines.push(Machine { tag: tag.clone(), phase: Phase::Waits { reason } });
             }

@@ -47,7 +47,9 @@ pub(super) fn task(
     text.push_str("secrets:\n  BELLWETHER_TOKEN: null\n");
     if !kind.obtain.setup.is_empty() {
         text.push_str("setup: |\n");
-        kind.obtain.setup.lines().for_each(|line| drop(writeln!(text, "  {line}")));
+        for line in kind.obtain.setup.lines() {
+            let _ = writeln!(text, "  {line}");
+        }
     }
     text.push_str("run: |\n");
     for line in run(arguments, job, chosen, machines.devices).lines() {
