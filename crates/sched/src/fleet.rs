@@ -120,6 +120,8 @@ struct Held {
     spare_until_s: Option<f64>,
     /// Whether a worker of it ever joined.
     has_joined: bool,
+    /// Whether the provider ever listed it.
+    is_seen: bool,
     missing: u32,
     released_s: Option<f64>,
 }
@@ -270,7 +272,7 @@ impl Fleet {
             }
             let unknown = || Held::unknown(self.supplies.first(), now_s);
             let held = self.held.entry(number).or_insert_with(unknown);
-            held.missing = 0;
+            (held.missing, held.is_seen) = (0, true);
             held.appear(now_s, &machine.phase);
             if let Some(how) = held.see(now_s, &machine.phase) {
                 self.over(number, now_s, how);
@@ -344,6 +346,7 @@ impl Held {
             workers,
             spare_until_s: None,
             has_joined: false,
+            is_seen: false,
             missing: 0,
             released_s: None,
         }

@@ -52,9 +52,9 @@ pub struct Row {
     /// How it ended; absent while it may be there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over: Option<String>,
-    /// Whether the provider said that the machine is its own.
+    /// Whether the provider ever listed it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub is_answered: bool,
+    pub is_seen: bool,
     /// The workers that it is for.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub workers: BTreeSet<u64>,

@@ -23,7 +23,7 @@ impl Fleet {
                 Stage::Over { how } => Some(how.clone()),
                 Stage::Unanswered { .. } | Stage::Waits { .. } | Stage::Runs { .. } => None,
             },
-            is_answered: !matches!(held.stage, Stage::Unanswered { .. }),
+            is_seen: held.is_seen,
             workers: held.workers.clone(),
         };
         self.held.iter().map(row).collect()
@@ -57,6 +57,7 @@ impl Fleet {
                 workers,
                 spare_until_s: (!runs && !is_over).then_some(now_s + SPARE_S),
                 has_joined: runs,
+                is_seen: row.is_seen,
                 missing: 0,
                 released_s: None,
             };

@@ -138,9 +138,6 @@ pub fn release(state_dir: &StateDir, lease: &Lease) -> Result<Option<Released>, 
 /// Releases until nothing is listed, nor may appear any more; how many machines were found.
 fn emptied(provider: &mut dyn Provider, lease: &Lease) -> Result<u32, String> {
     let since = Instant::now();
-    // A request whose machine was not seen yet may still be on its way.
-    let unseen = lease.open().filter(|row| row.running_s.is_none()).map(|row| row.requested_s);
-    let settles_s = unseen.fold(0.0, f64::max) + provider.settle_s();
     let mut found = std::collections::BTreeSet::new();
     let (mut empty, mut trouble) = (0, String::new());
     // The settling of what was asked for just before the end comes on top.
@@ -164,7 +161,10 @@ fn emptied(provider: &mut dyn Provider, lease: &Lease) -> Result<u32, String> {
         match listed {
             Ok(_) if there.is_empty() => {
                 empty += 1;
-                if empty >= EMPTY_LISTS && unix_s() >= settles_s {
+                // A request whose machine was never seen may still be on its way.
+                let unseen = lease.open().filter(|row| !row.is_seen && !found.contains(&row.number));
+                let last_s = unseen.map(|row| row.requested_s).fold(0.0, f64::max);
+                if empty >= EMPTY_LISTS && unix_s() >= last_s + provider.settle_s() {
                     return Ok(found.len() as u32);
                 }
             }
