@@ -185,6 +185,29 @@ fn a_budget_that_is_used_up_stops_the_run_with_a_checkpoint() {
 }
 
 #[test]
+fn a_run_that_is_slower_than_planned_takes_more_machines() {
+    let wishes = ["--steps", "2500", "--max-workers", "4", "--deadline", "125s"];
+    let (scene, plan) = planned(&jobs::patient().steps(2500), &wishes);
+    // 100 s of one worker: the cheapest plan that keeps the deadline.
+    assert_eq!(plan.chosen().unwrap().workers, 1, "{}", plan.reason);
+    let run = provisioned(&scene, &["--speed", "0.4"]);
+    let told = run.until("other machines", |event| match event {
+        Event::Cluster { message } if message.contains("Instead of") => Some(message.clone()),
+        _ => None,
+    });
+    assert!(told.contains("95 % were asked for") && told.contains("of the predicted speed"), "{told}");
+    run.until("more workers", |event| match event {
+        Event::Membership { workers, .. } if workers.len() > 1 => Some(()),
+        _ => None,
+    });
+    assert!(machines(&scene).len() > 1, "{:?}", machines(&scene));
+    run.signal(Signal::TERM);
+    let summary = run.end();
+    assert!(summary.stdout.contains("\"changes\":1"), "{summary:?}");
+    assert_eq!(machines(&scene), []);
+}
+
+#[test]
 fn what_cannot_be_provisioned_is_refused_before_anything_begins() {
     let (scene, plan) = planned(&jobs::patient(), &["--steps", "500", "--max-workers", "2"]);
     let refused = |arguments: &[&str], code: i32, says: &str| {

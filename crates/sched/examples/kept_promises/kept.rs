@@ -13,8 +13,8 @@ use super::is_transient;
 use super::truth::{Lifetimes, Outcome};
 
 /// Seconds of one step of this simulation, between two looks of the keeper, and between two checkpoints.
-const STEP_S: f64 = 5.0;
-const LOOK_S: f64 = 60.0;
+const STEP_S: f64 = 10.0;
+const LOOK_S: f64 = 120.0;
 const CHECKPOINT_S: f64 = 60.0;
 
 /// Deviation of the time until a machine runs.

@@ -5,7 +5,8 @@ use std::error::Error;
 
 use bellwether_core::InputError;
 use bellwether_core::plan::{Candidate, Kind, Plan};
-use bellwether_model::transient::best_period_s;
+use bellwether_model::transient::{Law, best_period_s, samples};
+use bellwether_sched::plan::Catalogue;
 use bellwether_sched::promise::Promise;
 use bellwether_testkit::Random;
 
@@ -25,8 +26,13 @@ pub(super) struct Outcome {
     pub(super) cost: f64,
 }
 
-/// Recorded lifetimes in seconds, by device and region; a region without any has those of all.
-pub(super) struct Lifetimes(BTreeMap<String, Vec<(String, f64)>>);
+/// How long servers live in truth.
+pub(super) enum Lifetimes {
+    /// Recorded, in seconds, by device and region; a region without any has those of all.
+    Recorded(BTreeMap<String, Vec<(String, f64)>>),
+    /// By laws of the catalogue's machines.
+    Laws(BTreeMap<String, Law>),
+}
 
 impl Lifetimes {
     /// The dated blocks of the file of ICAC 2019.
@@ -47,12 +53,36 @@ impl Lifetimes {
                 all.entry(device.clone()).or_default().push(((*region).to_owned(), lived_s));
             }
         }
-        Lifetimes(all)
+        Lifetimes::Recorded(all)
+    }
+
+    /// Gives the recorded lifetimes of each device to the catalogue, as what plans believe, and takes its laws for the
+    /// truth.
+    pub(super) fn swap(self, catalogue: &mut Catalogue) -> Result<Lifetimes, InputError> {
+        let Lifetimes::Recorded(recorded) = self else { return Ok(self) };
+        let mut laws = BTreeMap::new();
+        for machine in &mut catalogue.machines {
+            let (Some(transient), Some(lived)) = (&mut machine.transient, recorded.get(&machine.device))
+            else {
+                continue;
+            };
+            let lines: Vec<String> = lived.iter().map(|(_, lived_s)| format!("{lived_s}s")).collect();
+            let believed = samples(&lines.join("\n"), "recorded")?;
+            transient.law_words = format!("lives:{}", lines.join(","));
+            laws.insert(machine.name.clone(), std::mem::replace(&mut transient.law, believed));
+        }
+        Ok(Lifetimes::Laws(laws))
     }
 
     /// One of them, by chance.
     pub(super) fn draw(&self, kind: &Kind, random: &mut Random) -> f64 {
-        let all = self.0.get(&kind.device).map_or(&[][..], Vec::as_slice);
+        let recorded = match self {
+            Lifetimes::Recorded(recorded) => recorded,
+            Lifetimes::Laws(laws) => {
+                return laws.get(&kind.machine).map_or(LIMIT_S, |law| law.lifetime_s(random.unit()));
+            }
+        };
+        let all = recorded.get(&kind.device).map_or(&[][..], Vec::as_slice);
         let here: Vec<f64> = all
             .iter()
             .filter(|(region, _)| Some(region) == kind.region.as_ref())
