@@ -1,13 +1,14 @@
 //! How often runs keep deadline and budget beside what their plans promised, on recorded lifetimes of servers that the
 //! plans' laws were not fitted to; what they cost beside SkyPilot's rule and beside machines on demand.
 //!
-//! `cargo run --release -p bellwether-sched --example kept_promises -- [RUNS] [SIGMA] [swap]`
+//! `cargo run --release -p bellwether-sched --example kept_promises -- [RUNS] [SIGMA] [swap] [full]`
 //!
 //! Plans are made with the published catalogue of 2019, whose laws are CM-DARE's (396 servers, ICDCS 2020). In truth each
 //! server lives as one of the dated servers of ICAC 2019 did (`data/transient`), which lived longer. With `swap` it is the
 //! other way round: plans believe the dated servers, and in truth servers live by CM-DARE's laws. The run is faster or
 //! slower than predicted by a factor that is log-normal with SIGMA (0.1). Deadlines are up to a tenth later than 95 % of
-//! the runs of some configuration with transient machines end. Three ways to carry a plan out:
+//! the runs of some configuration with transient machines end, which has at most half of the workers that are allowed, or
+//! with `full` any number. Three ways to carry a plan out:
 //!
 //! - `kept`: the fleet and the keeper of the plan's word, as `run --provision` has them;
 //! - `skypilot`: machines of the same kind and number, all transient; where one is lost, all are given back, as many are
@@ -23,7 +24,7 @@ use std::error::Error;
 use std::fs;
 use std::path::Path;
 
-use bellwether_core::plan::{Market, Plan};
+use bellwether_core::plan::{Candidate, Market, Plan};
 use bellwether_core::profile::Profile;
 use bellwether_model::predict::ProfileModel;
 use bellwether_sched::plan::{Catalogue, Question, plan};
@@ -37,11 +38,15 @@ const NODE_SAMPLES: u64 = 128;
 const NODE_S: f64 = 0.22;
 const NODES: u64 = 32;
 
+/// Most workers of a run.
+const WORKERS_MAX: u32 = 16;
+
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let runs: u64 = words.first().map_or(Ok(300), |word| word.parse())?;
     let sigma: f64 = words.get(1).map_or(Ok(0.1), |word| word.parse())?;
-    let is_swapped = words.get(2).is_some_and(|word| word == "swap");
+    let is_said = |word: &str| words.iter().any(|said| said == word);
+    let (is_swapped, is_full) = (is_said("swap"), is_said("full"));
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let text = fs::read_to_string(root.join("examples/plan/published-2019.toml"))?;
     let mut catalogue = Catalogue::read(&text, "published-2019.toml", &|_| unreachable!("it names no file"))?;
@@ -54,7 +59,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut seed = 0;
     while table.rows < runs {
         seed += 1;
-        let wish = Wish::draw(&mut random);
+        let wish = Wish::draw(&mut random, if is_full { WORKERS_MAX } else { WORKERS_MAX / 2 });
         let Some(plans) = planned(&catalogue, &wish, seed)? else { continue };
         let pace = (sigma * random.normal()).exp();
         let kept = kept::run(&plans.0, &lifetimes, pace, seed)?;
@@ -73,15 +78,17 @@ struct Wish {
     place: f64,
     slack: f64,
     has_budget: bool,
+    /// Workers of that configuration.
+    workers_max: u32,
 }
 
 impl Wish {
     /// From 20 to 200 hours of one K80.
-    fn draw(random: &mut Random) -> Wish {
+    fn draw(random: &mut Random, workers_max: u32) -> Wish {
         let hours = 20.0 * 10f64.powf(random.unit());
         let samples = hours * 3600.0 / NODE_S * NODE_SAMPLES as f64;
         let (place, slack) = (random.unit(), random.between(1.0, 1.1));
-        Wish { samples, place, slack, has_budget: random.chance(0.5) }
+        Wish { samples, place, slack, has_budget: random.chance(0.5), workers_max }
     }
 }
 
@@ -98,7 +105,7 @@ fn planned(
         deadline_s,
         budget_dollars,
         transient,
-        max_workers: 16,
+        max_workers: WORKERS_MAX,
         seed,
         runs: 400,
         ..Question::new(&job, &model, catalogue, wish.samples)
