@@ -111,8 +111,8 @@ fn planned(
         ..Question::new(&job, &model, catalogue, wish.samples)
     };
     let free = plan(&question(true, None, None), catalogue, &model)?;
-    let with_transient: Vec<_> =
-        free.candidates.iter().filter(|candidate| candidate.has_transient()).collect();
+    let counts = |candidate: &&Candidate| candidate.has_transient() && candidate.workers <= wish.workers_max;
+    let with_transient: Vec<&Candidate> = free.candidates.iter().filter(counts).collect();
     let place = (wish.place * with_transient.len() as f64) as usize;
     let Some(candidate) = with_transient.get(place) else { return Ok(None) };
     let deadline_s = Some(wish.slack * candidate.p95_time_s);
