@@ -68,6 +68,8 @@ pub struct Transient {
     pub dollars_per_hour: f64,
     /// How long one lives.
     pub law: Law,
+    /// The same in the words of the catalogue.
+    pub words: String,
 }
 
 /// A price catalogue.
@@ -309,7 +311,7 @@ fn transient(read: &MachineFile, place: &str, read_file: ReadFile) -> Result<Opt
         LawSpec::Law(law) => law,
         LawSpec::Samples(file) => samples(&read_file(&file)?, &file)?,
     };
-    Ok(Some(Transient { dollars_per_hour: price.get(), law }))
+    Ok(Some(Transient { dollars_per_hour: price.get(), law, words: words.clone() }))
 }
 
 /// Refuses a machine that contradicts those before it.
