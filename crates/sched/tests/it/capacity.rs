@@ -137,7 +137,7 @@ proptest! {
         prop_assert!(leasts.mean_completion_s(capacity) <= mean * (1.0 + 1e-9));
         let late = times.iter().filter(|time| **time > within_s).count();
         prop_assert!(leasts.capacity_for(within_s, late) <= capacity * (1.0 + 1e-9));
-        // The bound is no idle one: with no job late at all, the busiest window needs its work.
+        // Where fewer jobs may be late, more is needed.
         let allowed = (part_late * jobs.len() as f64) as usize;
         prop_assert!(leasts.capacity_for(within_s, allowed) <= leasts.capacity_for(within_s, 0));
     }
