@@ -4,8 +4,8 @@
 //!
 //! The catalogue has kinds of machines of four and eight devices, three types in several regions, each on demand and
 //! transient with a mean life of hours; prices differ. Workloads are drawn: two thirds of the jobs ask for one device,
-//! others are elastic or wide. Seconds are those of the whole process, all threads together. The rows with `all` simulate
-//! every candidate to its end, and their answer must be the same.
+//! others are elastic or wide. Seconds are those of the whole process, all threads together. The rows with `all`
+//! simulate every candidate to its end, and their answer must be the same.
 
 #![allow(clippy::print_stdout)]
 

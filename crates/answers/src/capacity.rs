@@ -1,8 +1,8 @@
 //! The cheapest cluster, and the policy on it, that hold a service level for a workload: by simulation of candidates.
 //!
 //! `sched::capacity` says which candidates there are and which of them have to be simulated, `sim` simulates them. A
-//! candidate's cluster is written as a cluster file and read back, so that what is simulated here is what `simulate` does
-//! with that file.
+//! candidate's cluster is written as a cluster file and read back, so that what is simulated here is what `simulate`
+//! does with that file.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

@@ -297,8 +297,8 @@ pub trait StepModel {
     }
 
     /// Whether the speed of a job with its devices for itself follows from their type and the number of its workers:
-    /// neither nodes and links nor its batch or progress matter, and it has no more than one type. What then bounds a job
-    /// on any devices can be found from few.
+    /// neither nodes and links nor its batch or progress matter, and it has no more than one type. What then bounds a
+    /// job on any devices can be found from few.
     fn is_by_count(&self) -> bool {
         false
     }

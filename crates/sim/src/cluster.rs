@@ -81,8 +81,8 @@ struct Group {
     mean_time_to_repair: Option<Seconds>,
     /// A node is taken away no later than this after it came: a transient server.
     longest_life: Option<Seconds>,
-    /// How long a transient node lives, in place of the times above: k80:us-east1, exponential:15h, points:1h=0.1,24h=0.5,
-    /// bathtub:…, samples:FILE, never.
+    /// How long a transient node lives, in place of the times above: k80:us-east1, exponential:15h,
+    /// points:1h=0.1,24h=0.5, bathtub:…, samples:FILE, never.
     lifetimes: Option<String>,
     /// Time from the end of such a node until another one works in its place.
     replacement: Option<Seconds>,

@@ -181,7 +181,8 @@ fn round(limit: f64) -> f64 {
     if digits.is_finite() && digits > 0.0 { (limit * digits).round() / digits } else { limit }
 }
 
-/// The objectives of which each alone stands in the way, each with a limit that can be held, and who is the cheapest then.
+/// The objectives of which each alone stands in the way, each with a limit that can be held, and who is the cheapest
+/// then.
 fn relax(
     search: &mut Search<'_, Candidates<'_>>,
     objectives: &[Objective],

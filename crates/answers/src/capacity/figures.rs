@@ -26,8 +26,8 @@ pub(super) fn level(
             value(statistic, of_times(&at_least))
         }
         Figure::Wait(statistic) => value(statistic, of_times(&|times, _| Some(times.wait_s))),
-        // A job that has not come may turn out to be without work, and does not count then: until it is known, it is the
-        // least of all.
+        // A job that has not come may turn out to be without work, and does not count then: until it is known, it is
+        // the least of all.
         Figure::Slowdown(statistic) => {
             let slowdown = |times: &JobTimes, _: &Least| {
                 times.slowdown().or((!times.has_ended && times.alone_s == 0.0).then_some(0.0))

@@ -14,8 +14,8 @@ use crate::simulate::Inputs;
 /// Parts of a bound by which rounding may lift it above what it bounds.
 pub(super) const ROUNDING: f64 = 1e-9;
 
-/// Multiples of an objective's limit for which it is known what capacity they need. The first is so much above the limit
-/// that it breaks it, less what is taken off for rounding.
+/// Multiples of an objective's limit for which it is known what capacity they need. The first is so much above the
+/// limit that it breaks it, less what is taken off for rounding.
 const MULTIPLES: [f64; 7] = [1.0 + 1e-6, 1.25, 1.5, 2.0, 3.0, 5.0, 8.0];
 
 /// The jobs of a run on clusters of some kinds.

@@ -20,8 +20,8 @@ use super::kinds::{Kinds, Run};
 use crate::Refusal;
 use crate::simulate::ExperimentError;
 
-/// Decisions between two looks at how far a simulation is: at least this many, and more of long traces, so that all looks
-/// together cost little.
+/// Decisions between two looks at how far a simulation is: at least this many, and more of long traces, so that all
+/// looks together cost little.
 const LOOK_EVERY: usize = 16;
 
 /// Seconds of an hour.
@@ -103,8 +103,8 @@ impl Simulator<'_> {
         (0..objectives.len()).map(mean).collect()
     }
 
-    /// What machines cost from the first arrival until `span_s` later: those on demand all the time, transient ones from
-    /// when each runs until it is taken away.
+    /// What machines cost from the first arrival until `span_s` later: those on demand all the time, transient ones
+    /// from when each runs until it is taken away.
     pub(super) fn cost_dollars(&self, parts: &[Part], run: u64, span_s: f64) -> f64 {
         let mut dollars = self.catalogue.fixed_dollars_per_hour * span_s / HOUR_S;
         for part in parts {

@@ -1,4 +1,5 @@
-//! Small grids: the pruned search answers as one that simulates every candidate, and candidates are what `simulate` says.
+//! Small grids: the pruned search answers as one that simulates every candidate, and candidates are what `simulate`
+//! says.
 
 use std::fmt::Write;
 use std::fs;

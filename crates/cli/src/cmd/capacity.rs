@@ -34,8 +34,8 @@ pub(crate) struct CapacityArguments {
     /// What may be rented: machines with their prices (examples/capacity has a catalogue; `bellwether schema catalog`)
     #[arg(long, value_name = "PRICES.toml")]
     catalog: PathBuf,
-    /// What has to hold: 'p95 completion < 2h', 'mean wait < 10min', 'p99 slowdown < 3', 'makespan < 8h' or 'deadlines >=
-    /// 95%'; several with commas, or said again
+    /// What has to hold: 'p95 completion < 2h', 'mean wait < 10min', 'p99 slowdown < 3', 'makespan < 8h' or 'deadlines
+    /// >= 95%'; several with commas, or said again
     #[arg(long, value_name = "FIGURE < LIMIT", required = true, value_delimiter = ',')]
     objective: Vec<Objective>,
     /// Policies that may be chosen, with options after a colon (`bellwether policies` explains them) [default:
@@ -106,7 +106,8 @@ struct JobArguments {
     /// Ask policies only at multiples of this time, as simulators do that decide in rounds
     #[arg(long, value_name = "TIME")]
     round: Option<Seconds>,
-    /// Let jobs over several machines slow each other down where they share a machine's link, if the model knows exchanges
+    /// Let jobs over several machines slow each other down where they share a machine's link, if the model knows
+    /// exchanges
     #[arg(long)]
     shared_links: bool,
     /// Let every job whose row does not say otherwise run on MIN to MAX devices

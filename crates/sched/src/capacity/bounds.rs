@@ -13,9 +13,9 @@
 //!             (sum of their work less the l largest) <= C (arrival_i + b - arrival_j)
 //! ```
 //!
-//! The scales s_k may be any positive numbers; the relative speeds of the devices make the bounds sharp. A job that moves
-//! between types needs the share f_k of its work on type k, so at least `sum f_k s_k work_ik >= min s_k work_ik` of C.
-//! Lost work, restarts and machines that are away only add to that.
+//! The scales s_k may be any positive numbers; the relative speeds of the devices make the bounds sharp. A job that
+//! moves between types needs the share f_k of its work on type k, so at least `sum f_k s_k work_ik >= min s_k work_ik`
+//! of C. Lost work, restarts and machines that are away only add to that.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -54,11 +54,15 @@ pub struct Least {
     pub work: f64,
 }
 
+/// A kind of job: its model, the devices that it asks for, fewest and most, its batch, and the types that it accepts.
+type Kind = (String, [u32; 3], u64, Vec<u16>);
+
 /// Finds the least of jobs; asks the model once for each kind of job.
 pub struct Finder<'a> {
     types: &'a [DeviceType<'a>],
     model: &'a dyn StepModel,
-    kinds: BTreeMap<(String, [u32; 3], u64, Vec<u16>), (f64, f64)>,
+    /// Seconds and device-seconds of a unit of work, by kind of job.
+    kinds: BTreeMap<Kind, (f64, f64)>,
 }
 
 impl<'a> Finder<'a> {

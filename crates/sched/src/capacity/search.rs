@@ -1,8 +1,8 @@
 //! The cheapest candidate that keeps all limits, and the best level that can be had, without a look at most candidates.
 //!
 //! Candidates are taken in the order of a lower bound, and the search ends where no bound is below what was found. A
-//! candidate whose bounds break a limit is not measured, and a measurement ends as soon as it can neither keep the limits
-//! nor beat what was found. What was learnt of a candidate is kept for the next search.
+//! candidate whose bounds break a limit is not measured, and a measurement ends as soon as it can neither keep the
+//! limits nor beat what was found. What was learnt of a candidate is kept for the next search.
 
 use super::objective::Limit;
 
