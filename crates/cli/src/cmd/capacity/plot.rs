@@ -10,6 +10,9 @@ use crate::failure::Failure;
 
 const SIZE: (u32, u32) = (800, 520);
 
+/// How much colour is left of what does not hold.
+const PALE: f64 = 0.35;
+
 /// Room above the highest mark, for the legend.
 const ROOM: f64 = 1.45;
 
@@ -83,7 +86,7 @@ fn chart(found: &Answer) -> Chart {
     }
 }
 
-/// Circles are on demand, triangles transient; filled ones hold all objectives. A line joins what nothing else beats.
+/// Circles are on demand, triangles transient; those that do not hold all objectives are pale. A line joins what nothing else beats.
 fn marks(rows: &[&CandidateRow], at: impl Fn(&CandidateRow) -> (f64, f64)) -> Vec<Series> {
     let is_transient = |row: &CandidateRow| row.machines.iter().any(|part| part.market == Market::Transient);
     let points = |transient: bool, holds: bool| -> Vec<(f64, f64)> {
@@ -108,7 +111,8 @@ fn marks(rows: &[&CandidateRow], at: impl Fn(&CandidateRow) -> (f64, f64)) -> Ve
         series.push(Series::line(steps, style).named("what nothing else beats", Mark::Line(style)));
     }
     for (transient, colour) in [(false, BLUE), (true, ORANGE)] {
-        for (holds, style) in [(false, colour.stroke_width(1)), (true, colour.filled())] {
+        // Triangles are always filled, so what does not hold is pale.
+        for (holds, style) in [(false, colour.mix(PALE).filled()), (true, colour.filled())] {
             let points = points(transient, holds);
             if points.is_empty() {
                 continue;
