@@ -86,7 +86,8 @@ fn chart(found: &Answer) -> Chart {
     }
 }
 
-/// Circles are on demand, triangles transient; those that do not hold all objectives are pale. A line joins what nothing else beats.
+/// Circles are on demand, triangles transient; those that do not hold all objectives are pale. A line joins what
+/// nothing else beats.
 fn marks(rows: &[&CandidateRow], at: impl Fn(&CandidateRow) -> (f64, f64)) -> Vec<Series> {
     let is_transient = |row: &CandidateRow| row.machines.iter().any(|part| part.market == Market::Transient);
     let points = |transient: bool, holds: bool| -> Vec<(f64, f64)> {
