@@ -9,7 +9,7 @@ from bellwether._role import Role, is_lead, role
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from bellwether._answers import fit_model, plan, predict, predict_run, simulate
+    from bellwether._answers import capacity, fit_model, plan, predict, predict_run, simulate
     from bellwether._launch import launch
     from bellwether._sweep import Objective, sweep
 
@@ -17,6 +17,7 @@ __all__ = [
     "BellwetherError",
     "InputError",
     "Objective",
+    "capacity",
     "fit_model",
     "is_lead",
     "launch",
@@ -27,7 +28,8 @@ __all__ = [
     "sweep",
 ]
 
-_PLACES = {name: "_answers" for name in ("fit_model", "plan", "predict", "predict_run", "simulate")} | {
+_ANSWERS = ("capacity", "fit_model", "plan", "predict", "predict_run", "simulate")
+_PLACES = {name: "_answers" for name in _ANSWERS} | {
     "launch": "_launch",
     "Objective": "_sweep",
     "sweep": "_sweep",

@@ -1,4 +1,6 @@
-"""Questions that are answered without a run: `simulate`, `predict`, `fit_model` and `plan`, by what the command answers them with.
+"""Questions that are answered without a run: `simulate`, `predict`, `fit_model`, `plan` and `capacity`.
+
+The command answers them with the same functions.
 
 Options have the names of the command's, with ``_`` for ``-``; what is not said is as it is there, and `bellwether VERB
 --help` explains each. Times are seconds, texts such as ``"2h"``, or `datetime` values. Lists of answers are lists of
@@ -215,6 +217,58 @@ class Plan:
     """The plan as a file, for ``bellwether run --plan FILE``."""
 
 
+@dataclass(frozen=True)
+class CapacityMachines:
+    """Equal machines of a cluster."""
+
+    machine: str
+    count: int
+    market: str
+    """``on_demand`` or ``transient``."""
+
+
+@dataclass(frozen=True)
+class CapacityCandidate:
+    """A cluster under a policy, simulated to its end."""
+
+    cluster: str
+    """Its machines in words."""
+    machines: list[CapacityMachines]
+    policy: str
+    cost_dollars: float
+    """Until the last job has ended; the mean over the runs."""
+    price_dollars_per_hour: float
+    figures: dict[str, float]
+    """Those of the objectives, means over the runs."""
+    holds: bool
+    is_pareto_optimal: bool
+    runs: int
+    runs_held: int
+    """Runs that hold all objectives by themselves."""
+    makespan_s: float
+    utilisation: float
+    revoked: float
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """The cheapest cluster that holds a service level."""
+
+    objectives: list[str]
+    choice: CapacityCandidate | None
+    """None where nothing holds; `relaxations` says what could."""
+    reason: str
+    relaxations: list[tuple[str, CapacityCandidate]]
+    """Objectives of which each alone could be relaxed, and what would be chosen then."""
+    front: list[tuple[str, CapacityCandidate | None]]
+    """Other service levels, where they were asked for, and the cheapest candidate for each."""
+    candidates: list[CapacityCandidate]
+    """Those that were simulated to their end, the cheapest first."""
+    counts: dict[str, int]
+    cluster_file: str | None = dataclasses.field(repr=False)
+    """The choice as a cluster file, for `simulate`."""
+
+
 def simulate(
     cluster: Path,
     trace: Path,
@@ -400,6 +454,62 @@ def plan(
     )
 
 
+def capacity(
+    workload: Path,
+    catalog: Path,
+    objective: str | Sequence[str],
+    *,
+    policy: str | Sequence[str] | None = None,
+    transient: bool = False,
+    max_machines: int | None = None,
+    kinds: int | None = None,
+    region: str | Sequence[str] | None = None,
+    remaining: str | None = None,
+    truth: str | None = None,
+    belief: str | None = None,
+    trace_format: str | None = None,
+    restart: Time | None = None,
+    start: Time | None = None,
+    checkpoint: Time | None = None,
+    round: Time | None = None,
+    shared_links: bool = False,
+    elastic: Workers | None = None,
+    early: str | None = None,
+    runs: int | None = None,
+    seed: int | None = None,
+    front: bool = False,
+    exhaustive: bool = False,
+) -> Capacity:
+    """The cheapest cluster and policy that hold a service level, as ``bellwether capacity`` finds them.
+
+    `workload`: a trace, or a generator (TOML). `objective`: such as "p95 completion < 2h", one or a list. Where nothing
+    holds, the answer has no choice. What was assumed is a warning. Raises InputError for what cannot be used.
+    """
+    options = locals()
+    for name in ("restart", "start", "checkpoint", "round"):
+        options[name] = _span(options[name])
+    with _Errors():
+        text, notes = _native.capacity(_text(options))
+    for note in notes:
+        warnings.warn(note, stacklevel=2)
+    found: dict[str, Any] = json.loads(text)
+    candidates = [_cluster(row) for row in found["candidates"]]
+
+    def of(place: int | None) -> CapacityCandidate | None:
+        return None if place is None else candidates[place]
+
+    return Capacity(
+        objectives=found["objectives"],
+        choice=of(found.get("choice")),
+        reason=found["reason"],
+        relaxations=[(row["say"], candidates[row["candidate"]]) for row in found.get("relaxations", [])],
+        front=[(row["objective"], of(row["candidate"])) for row in found.get("front", [])],
+        candidates=candidates,
+        counts=found["counts"],
+        cluster_file=found.get("cluster_file"),
+    )
+
+
 class _Errors:
     """Lets what the native module refuses be an `InputError`."""
 
@@ -485,3 +595,7 @@ def _run(row: dict[str, Any]) -> PredictedRun:
 def _candidate(row: dict[str, Any]) -> Candidate:
     machines = [_row(Machines, group) for group in row["machines"]]
     return _row(Candidate, row, machines=machines, staleness_updates=row.get("staleness"))
+
+
+def _cluster(row: dict[str, Any]) -> CapacityCandidate:
+    return _row(CapacityCandidate, row, machines=[_row(CapacityMachines, group) for group in row["machines"]])

@@ -111,3 +111,6 @@ def fit_model(options: str) -> str:
 
 def plan(options: str) -> tuple[str, list[str]]:
     """The plan of `bellwether plan --format json`, and what was assumed; ValueError for bad input."""
+
+def capacity(options: str) -> tuple[str, list[str]]:
+    """The answer of `bellwether capacity --format json`, and what was assumed; ValueError for bad input."""

@@ -1,5 +1,5 @@
 # Environments: torch
-"""`simulate`, `predict` and `plan` answer what the command prints."""
+"""`simulate`, `predict`, `plan` and `capacity` answer what the command prints."""
 
 import dataclasses
 import datetime
@@ -170,6 +170,29 @@ class Answers(unittest.TestCase):
         plan = bellwether.plan(PROFILE, CATALOG, steps=64000, deadline="1min")
         self.assertIsNone(plan.choice)
         self.assertTrue(plan.relaxations)
+
+    def test_capacity(self) -> None:
+        folder = ROOT / "examples/capacity"
+        objective = "p95 completion < 4h"
+        options = ["--objective", objective, "--policy", "fifo,srtf", "--runs", 1, "--restart", "1min"]
+        theirs = printed("capacity", folder / "workload.toml", "--catalog", folder / "prices.toml", *options)
+        ours = bellwether.capacity(
+            folder / "workload.toml",
+            folder / "prices.toml",
+            objective,
+            policy=["fifo", "srtf"],
+            runs=1,
+            restart=60,
+        )
+        for answer, row in zip(ours.candidates, theirs["candidates"], strict=True):
+            self.assert_same(answer, row)
+        self.assertEqual(ours.choice, ours.candidates[theirs["choice"]])
+        self.assertEqual((ours.reason, ours.counts), (theirs["reason"], theirs["counts"]))
+        nothing = bellwether.capacity(
+            folder / "workload.toml", folder / "prices.toml", "max completion < 1min", runs=1, max_machines=2
+        )
+        self.assertIsNone(nothing.choice)
+        self.assertTrue(nothing.relaxations)
 
     def test_bad_input_raises_what_the_command_says(self) -> None:
         missing = ROOT / "no-such-profile.json"

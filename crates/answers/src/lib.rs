@@ -1,5 +1,5 @@
-//! Questions that are answered without a run: [`simulate`], [`predict`] and [`plan`]; and [`fit`], which makes models
-//! of measurements.
+//! Questions that are answered without a run: [`simulate`], [`predict`], [`plan`] and [`capacity`]; and [`fit`], which
+//! makes models of measurements.
 //!
 //! Each module has a `Request`: what is asked, with the files that it names. The command fills requests from its
 //! arguments, and the module for Python from named [`options`]; what decides is here or below, once. Nothing here
@@ -10,6 +10,7 @@ use std::fmt;
 use bellwether_core::InputError;
 use bellwether_runtime::run_dir::RunDirError;
 
+pub mod capacity;
 pub mod fit;
 pub mod models;
 pub mod network;

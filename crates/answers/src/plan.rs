@@ -15,6 +15,7 @@ use bellwether_sched::plan::{self, Catalogue, Question};
 use crate::Refusal;
 use crate::options::Options;
 use crate::predict::{BATCH, profiled};
+use crate::simulate::read_lifetimes;
 
 mod nodes;
 mod ways;
@@ -196,18 +197,11 @@ fn left_s(deadline: Deadline) -> Result<f64, InputError> {
 }
 
 /// A catalogue, and the files that it names beside it.
-fn read_catalogue(path: &Path) -> Result<Catalogue, InputError> {
+pub(crate) fn read_catalogue(path: &Path) -> Result<Catalogue, InputError> {
     let place = path.display().to_string();
     let text = fs::read_to_string(path).map_err(|e| {
         InputError::new(&place, format!("the catalogue cannot be read: {e}"))
             .hint("examples/plan has one; `bellwether schema catalog` prints its form")
     })?;
-    let folder = path.parent().unwrap_or(Path::new(""));
-    let beside = |name: &str| {
-        fs::read_to_string(folder.join(name)).map_err(|e| {
-            InputError::new(&place, format!("the lifetimes in `{name}` cannot be read: {e}"))
-                .hint("a file is looked for beside the catalogue")
-        })
-    };
-    Catalogue::read(&text, &place, &beside)
+    Catalogue::read(&text, &place, &|name| read_lifetimes(path, "the catalogue", name))
 }

@@ -11,6 +11,7 @@ use bellwether_core::units::Seconds;
 use bellwether_sched::drive::drive;
 use bellwether_sched::policy::About;
 use bellwether_sched::registry::{Registry, names};
+use bellwether_sim::cluster::Cluster;
 use bellwether_sim::trace::{Entry, Format};
 use bellwether_sim::world::{EarlyTermination, Knowledge, Recording, Scenario, World};
 
@@ -23,6 +24,7 @@ mod queues;
 mod timed;
 
 pub use experiment::{Experiment, ExperimentError, Jobs, Outcome, PolicyResult};
+pub(crate) use inputs::read_lifetimes;
 pub use inputs::{Inputs, read_trace, read_workload};
 pub use queues::QueueReport;
 
@@ -111,6 +113,21 @@ impl Request {
     ///
     /// Policies that are not registered or cannot decide with what is known; files that cannot be read or used.
     pub fn inputs(&self) -> Result<Inputs, InputError> {
+        self.check()?;
+        inputs::read(self)
+    }
+
+    /// The same on another cluster.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`inputs`](Request::inputs).
+    pub(crate) fn inputs_on(&self, cluster: Cluster) -> Result<Inputs, InputError> {
+        self.check()?;
+        inputs::read_on(self, cluster)
+    }
+
+    fn check(&self) -> Result<(), InputError> {
         if self.round.is_some_and(|round| round.get() < ROUND_MIN_S) {
             return Err(
                 InputError::new("--round", "a round takes no time").hint("write a millisecond or more")
@@ -131,7 +148,20 @@ impl Request {
                 .hint("choose --remaining estimated, or a policy such as las or fifo"));
             }
         }
-        inputs::read(self)
+        Ok(())
+    }
+
+    /// What happens on a cluster beside what policies decide; the seed is set for each simulation.
+    pub(crate) fn scenario(&self, cluster: &Cluster) -> Scenario {
+        let mut scenario = Scenario::new(cluster.view.clone());
+        scenario.outages.clone_from(&cluster.outages);
+        scenario.checkpoint_s = cluster.checkpoint_s;
+        scenario.shared_links = cluster.shared_links;
+        scenario.knowledge = self.remaining;
+        scenario.early_termination = self.early;
+        scenario.start_s = self.start.map_or(0.0, Seconds::get);
+        scenario.round_s = self.round.map(Seconds::get);
+        scenario
     }
 
     /// Simulates every policy on every seed. `watch` hears how many jobs ended, of all.
@@ -144,14 +174,7 @@ impl Request {
         inputs: &Inputs,
         watch: &mut dyn FnMut(usize, usize),
     ) -> Result<Vec<PolicyResult>, Refusal> {
-        let mut scenario = Scenario::new(inputs.cluster.view.clone());
-        scenario.outages.clone_from(&inputs.cluster.outages);
-        scenario.checkpoint_s = inputs.cluster.checkpoint_s;
-        scenario.shared_links = inputs.cluster.shared_links;
-        scenario.knowledge = self.remaining;
-        scenario.early_termination = self.early;
-        scenario.start_s = self.start.map_or(0.0, Seconds::get);
-        scenario.round_s = self.round.map(Seconds::get);
+        let scenario = self.scenario(&inputs.cluster);
         let experiment = Experiment {
             scenario: &scenario,
             registry: &Registry::built_in(),
@@ -174,7 +197,7 @@ impl Request {
     }
 
     /// The policies, with `all` as every one that can decide with what is known.
-    fn all_policies(&self) -> Vec<String> {
+    pub(crate) fn all_policies(&self) -> Vec<String> {
         let names = names(&self.policies);
         if names != ["all"] {
             return names;
@@ -183,7 +206,7 @@ impl Request {
         Registry::built_in().iter().filter(decides).map(|about| about.name.to_owned()).collect()
     }
 
-    fn explain(&self, error: ExperimentError) -> Refusal {
+    pub(crate) fn explain(&self, error: ExperimentError) -> Refusal {
         match error {
             ExperimentError::Input(error) => error.into(),
             ExperimentError::Fault { policy, seed, fault: Fault::Broken(what) } => {

@@ -8,6 +8,8 @@ pub use bellwether_sim::cluster::Cluster;
 pub use bellwether_sim::report::{Report, report};
 pub use bellwether_sim::trace::{self, Entry, Format, ReadOptions, Trace};
 pub use bellwether_sim::workload::{self as generator, Workload as Generator, generate};
-pub use bellwether_sim::world::{EarlyTermination, JobRecord, Knowledge, Outage, Recording, Scenario, Span};
+pub use bellwether_sim::world::{
+    EarlyTermination, Failures, JobRecord, Knowledge, Outage, Recording, Revocations, Scenario, Span,
+};
 
 pub mod replay;

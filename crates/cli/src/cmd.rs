@@ -10,6 +10,7 @@ use crate::printer::Printer;
 use crate::version::long_version;
 
 mod audit;
+mod capacity;
 mod client;
 mod completions;
 mod describe;
@@ -70,6 +71,8 @@ enum Verb {
     Fit(fit::FitArguments),
     /// Choose the machines for a job from a price catalogue, by deadline and budget
     Plan(plan::PlanArguments),
+    /// Choose the cheapest cluster and policy that hold a service level for a workload, from a price catalogue
+    Capacity(Box<capacity::CapacityArguments>),
     /// Find out, by training a recurring job again and again, how it is trained best
     Tune(tune::TuneArguments),
     /// Search for an architecture with the weights of a supernet, one-shot or few-shot
@@ -158,6 +161,7 @@ pub(crate) fn dispatch(arguments: Arguments, printer: &Printer) -> Result<ExitCo
         Verb::Fit(arguments) => fit::fit(&arguments, printer),
         Verb::Place(arguments) => place::place(&arguments, printer),
         Verb::Plan(arguments) => plan::plan(&arguments, printer),
+        Verb::Capacity(arguments) => capacity::capacity(&arguments, printer),
         Verb::Profile(arguments) => profile::profile(&arguments, printer),
         Verb::Simulate(arguments) => simulate::simulate(&arguments, printer),
         Verb::Policies(arguments) => policies::policies(&arguments, printer),

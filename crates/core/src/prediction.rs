@@ -296,6 +296,13 @@ pub trait StepModel {
         false
     }
 
+    /// Whether the speed of a job with its devices for itself follows from their type and the number of its workers:
+    /// neither nodes and links nor its batch or progress matter, and it has no more than one type. What then bounds a
+    /// job on any devices can be found from few.
+    fn is_by_count(&self) -> bool {
+        false
+    }
+
     /// The fraction of its speed alone in `configuration` that `job` keeps while `beside` trains on the same devices;
     /// `None` if the two cannot share them, usually for want of memory. A model that knows nothing of sharing says that
     /// no two jobs can.

@@ -97,6 +97,10 @@ impl<M: StepModel + ?Sized> StepModel for Biased<M> {
         self.model.is_relative()
     }
 
+    fn is_by_count(&self) -> bool {
+        self.model.is_by_count()
+    }
+
     fn predict(
         &self,
         job: &JobDescription,

@@ -132,6 +132,10 @@ impl StepModel for Speedup {
         !matches!(self.law, Law::Curve(_))
     }
 
+    fn is_by_count(&self) -> bool {
+        true
+    }
+
     fn predict(
         &self,
         job: &JobDescription,

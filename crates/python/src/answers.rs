@@ -1,10 +1,10 @@
-//! The functions `simulate`, `predict` and `plan`: named options in, the command's JSON out.
+//! The functions `simulate`, `predict`, `plan` and `capacity`: named options in, the command's JSON out.
 
 use std::fmt::Display;
 use std::path::PathBuf;
 
 use bellwether_answers::options::Options;
-use bellwether_answers::{Refusal, fit, plan, predict, simulate};
+use bellwether_answers::{Refusal, capacity, fit, plan, predict, simulate};
 use bellwether_core::InputError;
 use bellwether_core::fitted::FittedFile;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -73,6 +73,17 @@ pub(crate) fn of_plan(py: Python<'_>, options: &str) -> PyResult<(String, Vec<St
     let found = py.detach(|| {
         let request = plan::Request::of(Options::read(options)?)?;
         request.answer(&mut |note| notes.push(note))
+    });
+    Ok((text(&found.map_err(raised)?)?, notes))
+}
+
+/// The answer of `bellwether capacity --format json`, and what was assumed.
+#[pyfunction(name = "capacity")]
+pub(crate) fn of_capacity(py: Python<'_>, options: &str) -> PyResult<(String, Vec<String>)> {
+    let mut notes = Vec::new();
+    let found = py.detach(|| {
+        let request = capacity::Request::of(Options::read(options)?)?;
+        request.answer(&mut |note| notes.push(note), &mut |_| {})
     });
     Ok((text(&found.map_err(raised)?)?, notes))
 }

@@ -29,7 +29,7 @@ mod workload;
 #[pyo3::pymodule(gil_used = false)]
 mod _native {
     #[pymodule_export]
-    use crate::answers::{of_fit, of_plan, of_prediction, of_simulation};
+    use crate::answers::{of_capacity, of_fit, of_plan, of_prediction, of_simulation};
     #[pymodule_export]
     use crate::forks::{forget_connections, hold_connections, release_connections};
     #[pymodule_export]

@@ -7,6 +7,7 @@
 //! - [`drive`]: the loop that asks a policy and hands its decisions to a backend;
 //! - [`autoscale`]: how many workers one job that runs should have;
 //! - [`plan`]: which machines one job should have, at a price, on servers that may vanish;
+//! - [`capacity`]: which cluster is the cheapest that holds a service level for many jobs;
 //! - [`batch`]: how large the batch of one job that runs should be;
 //! - [`mapping`]: how many virtual nodes each worker runs, when some are faster;
 //! - [`stragglers`]: which workers are slow for no known reason, and when to replace them;
@@ -36,6 +37,7 @@ pub mod allocation;
 pub mod autoscale;
 pub mod batch;
 pub mod bottleneck;
+pub mod capacity;
 pub mod curve;
 pub mod decision_builder;
 pub mod drive;

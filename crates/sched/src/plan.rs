@@ -247,10 +247,7 @@ fn basis(search: &Search, choice: Option<usize>) -> Basis {
             region: machine.region.clone(),
             on_demand: machine.on_demand,
             transient: machine.transient.as_ref().filter(|_| question.transient).map(|transient| {
-                TransientTerms {
-                    dollars_per_hour: transient.dollars_per_hour,
-                    law: transient.law_words.clone(),
-                }
+                TransientTerms { dollars_per_hour: transient.dollars_per_hour, law: transient.words.clone() }
             }),
             provision_s: machine.provision_s,
             join_s: machine.join_s,

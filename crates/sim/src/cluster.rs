@@ -1,21 +1,26 @@
 //! The machines of a simulation: a TOML file, or a few words such as `16x4` or `3x4:v100,3x4:p100`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bellwether_core::cluster::{ClusterView, Node};
 use bellwether_core::prediction::NetworkFile;
 use bellwether_core::units::{Bytes, Seconds};
 use bellwether_core::{InputError, ParseError, parse};
+use bellwether_model::transient::{LawSpec, samples};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::world::Outage;
+use crate::world::{Failures, Outage, Revocations};
 
 /// More nodes or devices than this are a mistyped number.
 const DEVICES_MAX: u64 = 10_000_000;
 
 /// No time of a cluster is longer, in seconds: thirty thousand years.
 const LONGEST_S: f64 = 1e12;
+
+/// Reads the text of a file that a cluster file names.
+pub type ReadFile<'a> = &'a dyn Fn(&str) -> Result<String, InputError>;
 
 /// A cluster and what happens to it.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -76,6 +81,13 @@ struct Group {
     mean_time_to_repair: Option<Seconds>,
     /// A node is taken away no later than this after it came: a transient server.
     longest_life: Option<Seconds>,
+    /// How long a transient node lives, in place of the times above: k80:us-east1, exponential:15h,
+    /// points:1h=0.1,24h=0.5, bathtub:…, samples:FILE, never.
+    lifetimes: Option<String>,
+    /// Time from the end of such a node until another one works in its place.
+    replacement: Option<Seconds>,
+    /// Transient nodes of this name meet the same lifetimes in every cluster; the type of device where nothing is said.
+    name: Option<String>,
 }
 
 fn device() -> String {
@@ -111,6 +123,9 @@ impl Cluster {
                 mean_time_to_failure: None,
                 mean_time_to_repair: None,
                 longest_life: None,
+                lifetimes: None,
+                replacement: None,
+                name: None,
             })
         };
         let mut nodes = Vec::new();
@@ -126,16 +141,25 @@ impl Cluster {
             packing: false,
             shared_links: false,
         };
-        build(&file, "--cluster")
+        build(&file, "--cluster", &no_file)
     }
 
-    /// A cluster file.
+    /// A cluster file that names no other file.
     ///
     /// # Errors
     ///
     /// Returns an error for a malformed file, or one that describes an impossible cluster.
     pub fn from_file(text: &str, place: &str) -> Result<Cluster, InputError> {
-        build(&parse::document(text, place)?, place)
+        Cluster::from_files(text, place, &no_file)
+    }
+
+    /// A cluster file; `read_file` reads the lifetimes that it names.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error for a malformed file, or one that describes an impossible cluster.
+    pub fn from_files(text: &str, place: &str, read_file: ReadFile) -> Result<Cluster, InputError> {
+        build(&parse::document(text, place)?, place, read_file)
     }
 
     /// The JSON schema of a cluster file.
@@ -149,7 +173,12 @@ impl Cluster {
     }
 }
 
-fn build(file: &File, place: &str) -> Result<Cluster, InputError> {
+fn no_file(name: &str) -> Result<String, InputError> {
+    Err(InputError::new("cluster", format!("the lifetimes in `{name}` are not read here"))
+        .hint("write them as points:TIME=SHARE,…"))
+}
+
+fn build(file: &File, place: &str, read_file: ReadFile) -> Result<Cluster, InputError> {
     let mut cluster = Cluster { checkpoint_s: file.checkpoint.map(Seconds::get), ..Cluster::default() };
     let sum =
         |of: fn(&Group) -> u64| file.nodes.iter().fold(0_u64, |sum, group| sum.saturating_add(of(group)));
@@ -163,7 +192,7 @@ fn build(file: &File, place: &str) -> Result<Cluster, InputError> {
     }
     for (number, group) in file.nodes.iter().enumerate() {
         let place = format!("{place}: group {} of nodes", number + 1);
-        add(&mut cluster, group, &place)?;
+        add(&mut cluster, group, &place, read_file)?;
     }
     if let Some(network) = &file.network {
         cluster.view.link = Some(network.link());
@@ -175,7 +204,7 @@ fn build(file: &File, place: &str) -> Result<Cluster, InputError> {
     Ok(cluster)
 }
 
-fn add(cluster: &mut Cluster, group: &Group, place: &str) -> Result<(), InputError> {
+fn add(cluster: &mut Cluster, group: &Group, place: &str, read_file: ReadFile) -> Result<(), InputError> {
     if group.device.is_empty() {
         return Err(InputError::new(place, "a type of device has a name"));
     }
@@ -207,16 +236,51 @@ fn add(cluster: &mut Cluster, group: &Group, place: &str) -> Result<(), InputErr
             return Err(InputError::new(place, what).hint("give devices with another memory another name"));
         }
     }
-    let outage = outage(group, place)?;
+    let outage = match &group.lifetimes {
+        Some(words) => Some(Outage::Revocations(Arc::new(revocations(group, words, place, read_file)?))),
+        None => failures(group, place)?.map(Outage::Failures),
+    };
     let node = Node { device_type, devices: group.devices, free: group.devices, up: true };
     for _ in 0..group.count {
         cluster.view.nodes.push(node);
-        cluster.outages.push(outage);
+        cluster.outages.push(outage.clone());
     }
     Ok(())
 }
 
-fn outage(group: &Group, place: &str) -> Result<Option<Outage>, InputError> {
+/// How long the transient nodes of a group live.
+fn revocations(
+    group: &Group,
+    words: &str,
+    place: &str,
+    read_file: ReadFile,
+) -> Result<Revocations, InputError> {
+    let others = [group.mean_time_to_failure, group.mean_time_to_repair, group.longest_life];
+    if others.iter().any(Option::is_some) {
+        return Err(InputError::new(place, "`lifetimes` and times to failure say twice when nodes go")
+            .hint("leave out mean_time_to_failure, mean_time_to_repair and longest_life"));
+    }
+    let law = match words.parse::<LawSpec>().map_err(|error| error.at(format!("{place}: lifetimes")))? {
+        LawSpec::Law(law) => law,
+        LawSpec::Samples(file) => samples(&read_file(&file)?, &file)?,
+    };
+    let replacement_s = group.replacement.map_or(0.0, Seconds::get);
+    if replacement_s > LONGEST_S {
+        let expected = format!("a time up to {LONGEST_S:e} s");
+        return Err(
+            ParseError::out_of_range("replacement", format!("{replacement_s:e} s"), expected).at(place)
+        );
+    }
+    let name = group.name.clone().unwrap_or_else(|| group.device.clone());
+    Ok(Revocations { name, law, replacement_s })
+}
+
+fn failures(group: &Group, place: &str) -> Result<Option<Failures>, InputError> {
+    if group.replacement.is_some() {
+        return Err(InputError::new(place, "a time of replacement, and nothing that is replaced").hint(
+            "add lifetimes, for example \"exponential:15h\"; nodes that fail have mean_time_to_repair",
+        ));
+    }
     let positive = |time: Option<Seconds>, name: &str| match time.map(Seconds::get) {
         Some(time_s) if !(time_s > 0.0 && time_s <= LONGEST_S) => {
             let expected = format!("a time above 0 and up to {LONGEST_S:e} s");
@@ -238,5 +302,5 @@ fn outage(group: &Group, place: &str) -> Result<Option<Outage>, InputError> {
         return Err(InputError::new(place, "nodes go down and nothing says for how long")
             .hint("add mean_time_to_repair"));
     };
-    Ok(Some(Outage { mean_up_s: up_s.unwrap_or(f64::MAX), longest_up_s, mean_down_s }))
+    Ok(Some(Failures { mean_up_s: up_s.unwrap_or(f64::MAX), longest_up_s, mean_down_s }))
 }

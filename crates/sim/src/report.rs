@@ -14,8 +14,10 @@
 
 use serde::Serialize;
 
+use bellwether_core::cluster::JobId;
+
 use crate::trace::Entry;
-use crate::world::{JobRecord, Recording};
+use crate::world::{JobRecord, Recording, SoFar};
 
 /// An end that was planned to fall on a deadline may be late by the rounding of its times.
 const ROUNDING_S: f64 = 1e-5;
@@ -79,6 +81,58 @@ pub struct Report {
 pub fn percentile(sorted: &[f64], p: f64) -> f64 {
     let place = (sorted.len() as f64 * p / 100.0).floor() as usize;
     sorted.get(place.max(1) - 1).copied().unwrap_or(0.0)
+}
+
+/// The times of one job: all of them where it has ended, else what they have come to so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct JobTimes {
+    /// Since its arrival, in seconds.
+    pub completion_s: f64,
+    /// Those of them in which it held no devices.
+    pub wait_s: f64,
+    /// What its work takes alone on the devices that it asked for, in seconds; 0 where it has not come.
+    pub alone_s: f64,
+    /// Whether it has ended.
+    pub has_ended: bool,
+    /// Whether it never runs.
+    pub is_refused: bool,
+}
+
+impl JobTimes {
+    /// Completion time over the time alone on the devices that were asked for; `None` of a job without work.
+    pub fn slowdown(&self) -> Option<f64> {
+        (self.alone_s > SHORTEST_S).then(|| self.completion_s / self.alone_s)
+    }
+
+    /// Whether it is later than a deadline: it ended after it, or has not ended and the deadline is over.
+    pub fn misses(&self, arrival_s: f64, deadline_s: f64) -> bool {
+        arrival_s + self.completion_s > deadline_s + ROUNDING_S
+    }
+}
+
+impl SoFar<'_> {
+    /// The times of all jobs, in the order of the trace.
+    pub fn times(&self) -> Vec<JobTimes> {
+        let of = |(number, (entry, record)): (usize, (&Entry, &JobRecord))| {
+            let begun = JobTimes { alone_s: record.alone_s, ..JobTimes::default() };
+            let since_s = |end_s: f64| end_s - entry.job.arrival_s;
+            match (record.end_s, self.jobs.get(&JobId(number as u32))) {
+                _ if record.refused.is_some() => JobTimes { is_refused: true, ..begun },
+                (Some(end_s), _) => {
+                    let completion_s = since_s(end_s);
+                    let wait_s = (completion_s - record.executed_s).max(0.0);
+                    JobTimes { completion_s, wait_s, has_ended: true, ..begun }
+                }
+                (None, Some(seen)) => {
+                    let completion_s = since_s(self.now_s);
+                    let wait_s = (completion_s - seen.executed_s(self.now_s)).max(0.0);
+                    JobTimes { completion_s, wait_s, ..begun }
+                }
+                (None, None) => begun,
+            }
+        };
+        self.entries.iter().zip(&self.recording.jobs).enumerate().map(of).collect()
+    }
 }
 
 /// The figures of a recording of `entries` on `devices` devices.

@@ -27,9 +27,9 @@ use crate::trace::Entry;
 use admission::Admitted;
 pub use bellwether_core::knowledge::Knowledge;
 pub use bellwether_model::early_end::EarlyTermination;
-pub use outage::Outage;
+pub use outage::{Failures, Outage, Revocations};
 pub use present::Fate;
-pub use record::{JobRecord, Recording, Span};
+pub use record::{JobRecord, Recording, SoFar, Span};
 
 /// Idle decision points in a row, with no job running, after which the simulation is considered stuck.
 const IDLE_MOMENTS: u32 = 10_000;
@@ -213,6 +213,11 @@ impl<'a> World<'a> {
         }
         self.recording.close(self.now_s);
         self.recording
+    }
+
+    /// The account so far: jobs that are still there have no end in it, and have not held what they hold.
+    pub fn so_far(&self) -> SoFar<'_> {
+        SoFar { entries: self.entries, jobs: &self.view.jobs, recording: &self.recording, now_s: self.now_s }
     }
 
     fn time_of_next(&self) -> Option<f64> {

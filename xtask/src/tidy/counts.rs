@@ -28,13 +28,13 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ("federation", 9000, "federations: queues that overflow, games, and the answers of both"),
     (
         "sched",
-        18200,
-        "a policy per file; queues around them, with jobs wider than those; planner, programs, control of one run; samplers, trial schedulers and evolution, as plain values",
+        19300,
+        "a policy per file; queues around them, with jobs wider than those; planner, the search for a cluster with its bounds, programs, control of one run; samplers, trial schedulers and evolution, as plain values",
     ),
     (
         "sim",
-        6800,
-        "the simulated cluster, readers of eight formats of traces, laws of arrival by rates and by gaps, the outlook",
+        6900,
+        "the simulated cluster, with transient nodes by the laws of catalogues, readers of eight formats of traces, laws of arrival by rates and by gaps, the outlook",
     ),
     (
         "runtime",
@@ -61,13 +61,13 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ("bellwether", 1400, "the face of the crates for programs of users: replays, files, examples"),
     (
         "cli",
-        13650,
+        14100,
         "arguments, where workers are, files, streams, tables and plots of all verbs, the first hour (init, doctor, export); sweeps, searches, evaluation and inference",
     ),
     (
         "answers",
-        3300,
-        "questions without a run: named options, requests and their answers; speed models by name; fits of measurements",
+        4900,
+        "questions without a run: named options, requests and their answers; speed models by name; fits of measurements; candidate clusters, simulated as far as they matter",
     ),
     ("client", 1050, "the client of a daemon: endpoints, TLS, typed requests, streams"),
     (

@@ -32,9 +32,14 @@ pub struct Inputs {
     belief: Option<NamedModel>,
 }
 
+/// Those of a request on the cluster that it names.
 pub(super) fn read(request: &Request) -> Result<Inputs, InputError> {
+    read_on(request, cluster(&request.cluster)?)
+}
+
+/// Those of a request on another cluster.
+pub(super) fn read_on(request: &Request, mut cluster: Cluster) -> Result<Inputs, InputError> {
     let path = &request.trace;
-    let mut cluster = cluster(&request.cluster)?;
     if let Some(restart) = request.restart {
         cluster.view.restart_s = restart.get();
     }
@@ -79,9 +84,17 @@ fn cluster(text: &str) -> Result<Cluster, InputError> {
     if path.extension().is_some_and(|extension| extension == "toml") || path.is_file() {
         let content = fs::read_to_string(path)
             .map_err(|e| InputError::new(text, format!("the cluster file cannot be read: {e}")))?;
-        return Cluster::from_file(&content, text);
+        return Cluster::from_files(&content, text, &|name| read_lifetimes(path, "the cluster file", name));
     }
     Cluster::from_words(text)
+}
+
+/// Reads lifetimes that `file` names; they lie beside it. `what` is this file in messages.
+pub(crate) fn read_lifetimes(file: &Path, what: &str, name: &str) -> Result<String, InputError> {
+    fs::read_to_string(file.parent().unwrap_or(Path::new("")).join(name)).map_err(|e| {
+        let error = format!("the lifetimes in `{name}` cannot be read: {e}");
+        InputError::new(file.display().to_string(), error).hint(format!("a file is looked for beside {what}"))
+    })
 }
 
 /// Reads a file of queues, which must fit the cluster.
@@ -119,12 +132,12 @@ pub fn read_workload(path: &Path) -> Result<Workload, InputError> {
 
 impl Inputs {
     /// How fast jobs are in truth.
-    pub(super) fn truth(&self) -> &(dyn StepModel + Sync) {
+    pub(crate) fn truth(&self) -> &(dyn StepModel + Sync) {
         self.truth.model.as_ref()
     }
 
     /// What policies believe of speeds: the truth, if nothing else was said.
-    pub(super) fn belief(&self) -> &(dyn StepModel + Sync) {
+    pub(crate) fn belief(&self) -> &(dyn StepModel + Sync) {
         self.belief.as_ref().unwrap_or(&self.truth).model.as_ref()
     }
 
@@ -227,7 +240,7 @@ impl Inputs {
     }
 
     /// The jobs of a seed.
-    pub(super) fn entries(&self, seed: u64) -> Result<Cow<'_, [Entry]>, InputError> {
+    pub(crate) fn entries(&self, seed: u64) -> Result<Cow<'_, [Entry]>, InputError> {
         let Some(workload) = &self.workload else {
             return Ok(Cow::Borrowed(self.trace.as_ref().map_or(&[], |trace| &trace.entries)));
         };

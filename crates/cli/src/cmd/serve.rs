@@ -268,7 +268,7 @@ fn machine(text: &str) -> Result<Machine, Failure> {
     };
     if cluster.outages.iter().any(Option::is_some) {
         let what = "the cluster file lets nodes fail, and real ones fail by themselves";
-        let hint = "leave mean_time_to_failure, mean_time_to_repair and longest_life out";
+        let hint = "leave mean_time_to_failure, mean_time_to_repair, longest_life and lifetimes out";
         return Err(InputError::new(text, what).hint(hint).into());
     }
     Ok(machine_of(&cluster))

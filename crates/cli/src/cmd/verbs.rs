@@ -12,7 +12,7 @@ use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 const GROUPS: [(&str, &[&str]); 7] = [
     ("Train", &["init", "run", "worker", "server"]),
     ("Use what was trained", &["evaluate", "infer", "export"]),
-    ("Predict and plan", &["profile", "predict", "fit", "plan", "tune", "sweep", "nas"]),
+    ("Predict and plan", &["profile", "predict", "fit", "plan", "capacity", "tune", "sweep", "nas"]),
     (
         "Follow and steer jobs, started by hand or by a daemon",
         &["jobs", "show", "logs", "watch", "scale", "stop", "resume", "cancel", "rm", "machines", "audit"],
@@ -23,7 +23,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
 ];
 
 /// What people type who come from other tools, and what it is here.
-const ELSEWHERE: [(&str, &str); 46] = [
+const ELSEWHERE: [(&str, &str); 47] = [
     ("apply", "infer"),
     ("attach", "watch"),
     ("check", "run JOB.toml --dry-run"),
@@ -49,6 +49,7 @@ const ELSEWHERE: [(&str, &str); 46] = [
     ("log", "logs"),
     ("ls", "jobs"),
     ("pause", "stop"),
+    ("provision", "capacity"),
     ("prune", "rm --all-ended"),
     ("ps", "jobs"),
     ("queue", "queues"),

@@ -10,6 +10,7 @@ mod asynchronous;
 mod autoscale;
 mod bad_input;
 mod by_hand;
+mod capacity;
 mod checkpoints;
 mod compaction;
 mod coordinator;

@@ -68,7 +68,7 @@ impl Lifetimes {
             };
             let lines: Vec<String> = lived.iter().map(|(_, lived_s)| format!("{lived_s}s")).collect();
             let believed = samples(&lines.join("\n"), "recorded")?;
-            transient.law_words = format!("lives:{}", lines.join(","));
+            transient.words = format!("lives:{}", lines.join(","));
             laws.insert(machine.name.clone(), std::mem::replace(&mut transient.law, believed));
         }
         Ok(Lifetimes::Laws(laws))

@@ -72,7 +72,7 @@ pub struct Transient {
     /// How long one lives.
     pub law: Law,
     /// The same in words that name no file.
-    pub law_words: String,
+    pub words: String,
 }
 
 /// A price catalogue.
@@ -314,14 +314,14 @@ fn transient(read: &MachineFile, place: &str, read_file: ReadFile) -> Result<Opt
         }
     };
     let place = format!("{place}: revocations");
-    let (law, law_words) = match words.parse::<LawSpec>().map_err(|error| error.at(&place))? {
+    let (law, own_words) = match words.parse::<LawSpec>().map_err(|error| error.at(&place))? {
         LawSpec::Law(law) => (law, words.clone()),
         LawSpec::Samples(file) => {
             let text = read_file(&file)?;
             (samples(&text, &file)?, lives(&text))
         }
     };
-    Ok(Some(Transient { dollars_per_hour: price.get(), law, law_words }))
+    Ok(Some(Transient { dollars_per_hour: price.get(), law, words: own_words }))
 }
 
 /// Refuses a machine that contradicts those before it.

@@ -3,6 +3,7 @@
 mod autoscale;
 mod batch;
 mod bottleneck;
+mod capacity;
 mod choice;
 mod evolution;
 mod fleet;

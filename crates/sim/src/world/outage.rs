@@ -1,19 +1,72 @@
 //! Nodes that go down and come back: failures, and revocations of transient servers.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use bellwether_core::cluster::{Allocation, NodeId};
 use bellwether_des::{Queue, Stream, Streams};
+use bellwether_model::transient::Law;
 
 use super::{Event, World};
 
+/// Why a node goes away, and when another one is there in its place.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outage {
+    /// It fails by chance, and is repaired.
+    Failures(Failures),
+    /// It is a transient server: its provider takes it away, and another one comes.
+    Revocations(Arc<Revocations>),
+}
+
 /// How long a node works, and how long it is away.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Outage {
+pub struct Failures {
     /// Mean of the exponential time for which it works, in seconds.
     pub mean_up_s: f64,
     /// It works no longer than this, in seconds: the end of a transient server's life.
     pub longest_up_s: Option<f64>,
     /// Mean of the exponential time for which it is away, in seconds.
     pub mean_down_s: f64,
+}
+
+/// How long transient servers of one kind live.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Revocations {
+    /// Servers of this name meet the same lifetimes in every cluster: the first, the second, and so on.
+    pub name: String,
+    /// The time from when one is there until it is taken away.
+    pub law: Law,
+    /// Seconds from then until another one works in its place.
+    pub replacement_s: f64,
+}
+
+impl Revocations {
+    /// The lives at the place of the server with this number, counted among those of the name: from when to when one
+    /// is there, in seconds since the first one came.
+    ///
+    /// ```
+    /// use bellwether_model::transient::Law;
+    /// use bellwether_sim::world::Revocations;
+    /// let law = Law::points(&[(10.0, 0.0), (10.0, 1.0)], 10.0)?;
+    /// let servers = Revocations { name: "v100".into(), law, replacement_s: 2.0 };
+    /// let lives: Vec<(f64, f64)> = servers.lives(1, 0).take(2).collect();
+    /// assert_eq!(lives, [(0.0, 10.0), (12.0, 22.0)]);
+    /// # Ok::<(), bellwether_core::InputError>(())
+    /// ```
+    pub fn lives(&self, seed: u64, number: u64) -> impl Iterator<Item = (f64, f64)> + '_ {
+        let mut stream = self.stream(&Streams::new(seed), number);
+        let mut next_s = 0.0;
+        std::iter::from_fn(move || {
+            let from_s = next_s;
+            let until_s = from_s + self.law.sample(&mut stream);
+            next_s = until_s + self.replacement_s;
+            Some((from_s, until_s))
+        })
+    }
+
+    fn stream(&self, streams: &Streams, number: u64) -> Stream {
+        streams.stream(&format!("lifetimes of {}", self.name), number)
+    }
 }
 
 /// Each node's own luck, so that policies meet the same outages.
@@ -27,10 +80,20 @@ impl Outages {
         queue: &mut Queue<Event>,
         begin_s: f64,
     ) -> Outages {
-        let of_node = |(index, outage): (usize, &Option<Outage>)| {
-            outage.map(|outage| (outage, streams.stream("outages of a node", index as u64)))
-        };
-        let mut outages = Outages(outages.iter().enumerate().map(of_node).collect());
+        let mut numbers: BTreeMap<&str, u64> = BTreeMap::new();
+        let mut drawn = Vec::with_capacity(outages.len());
+        for (index, outage) in outages.iter().enumerate() {
+            let stream = outage.as_ref().map(|outage| match outage {
+                Outage::Failures(_) => streams.stream("outages of a node", index as u64),
+                Outage::Revocations(servers) => {
+                    let number = numbers.entry(&servers.name).or_default();
+                    *number += 1;
+                    servers.stream(streams, *number - 1)
+                }
+            });
+            drawn.push(outage.clone().zip(stream));
+        }
+        let mut outages = Outages(drawn);
         for index in 0..outages.0.len() as u32 {
             if let Some(up_s) = outages.up_s(NodeId(index)) {
                 queue.schedule(begin_s + up_s, Event::NodeDown(NodeId(index)));
@@ -39,14 +102,22 @@ impl Outages {
         outages
     }
 
+    /// How long the node is there from now on; `None` where it stays.
     fn up_s(&mut self, node: NodeId) -> Option<f64> {
         let (outage, stream) = self.0.get_mut(node.0 as usize)?.as_mut()?;
-        Some(stream.exponential(outage.mean_up_s).min(outage.longest_up_s.unwrap_or(f64::MAX)))
+        let up_s = match outage {
+            Outage::Failures(failures) => {
+                stream.exponential(failures.mean_up_s).min(failures.longest_up_s.unwrap_or(f64::MAX))
+            }
+            Outage::Revocations(servers) => servers.law.sample(stream),
+        };
+        Some(up_s).filter(|up_s| up_s.is_finite())
     }
 
     fn down_s(&mut self, node: NodeId) -> f64 {
         match self.0.get_mut(node.0 as usize) {
-            Some(Some((outage, stream))) => stream.exponential(outage.mean_down_s),
+            Some(Some((Outage::Failures(failures), stream))) => stream.exponential(failures.mean_down_s),
+            Some(Some((Outage::Revocations(servers), _))) => servers.replacement_s,
             _ => 0.0,
         }
     }

@@ -1,8 +1,11 @@
 //! What a simulation leaves: an account of every job, and of the cluster over time.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bellwether_core::cluster::{Allocation, Job, JobId, JobView, NodeId, Share};
+
+use crate::trace::Entry;
 
 /// What became of a job.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -42,6 +45,19 @@ pub struct Span {
     pub start_s: f64,
     /// Until when, in seconds.
     pub end_s: f64,
+}
+
+/// What is known of a simulation in the midst of it.
+#[derive(Debug, Clone, Copy)]
+pub struct SoFar<'a> {
+    /// All jobs, those that have not come as well.
+    pub entries: &'a [Entry],
+    /// Those that are there.
+    pub jobs: &'a BTreeMap<JobId, JobView>,
+    /// What was written down until now.
+    pub recording: &'a Recording,
+    /// The time, in seconds.
+    pub now_s: f64,
 }
 
 /// The account of a simulation.

@@ -7,6 +7,7 @@ mod outlook;
 mod packing;
 mod policies;
 mod pollux;
+mod revocations;
 mod shared_links;
 mod trace;
 mod workload;

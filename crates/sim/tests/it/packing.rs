@@ -13,7 +13,7 @@ use bellwether_sched::drive::drive;
 use bellwether_sched::registry::Registry;
 use bellwether_sim::report::report;
 use bellwether_sim::trace::{Entry, ReadOptions, read};
-use bellwether_sim::world::{Outage, Recording, Scenario, World};
+use bellwether_sim::world::{Failures, Outage, Recording, Scenario, World};
 use proptest::prelude::*;
 
 const TRACE: &[u8] = include_bytes!("../../../../data/gavel/g120.trace.tsv");
@@ -350,7 +350,7 @@ proptest! {
         let mut scenario = audited(view);
         scenario.seed = seed;
         if fails {
-            scenario.outages = vec![Some(Outage { mean_up_s: 400.0, longest_up_s: Some(900.0), mean_down_s: 50.0 }); 3];
+            scenario.outages = vec![Some(Outage::Failures(Failures { mean_up_s: 400.0, longest_up_s: Some(900.0), mean_down_s: 50.0 })); 3];
         }
         for (with, without) in PACKING {
             let recording = run(with, &entries, &scenario, &kept(seed), &kept(seed / 3));

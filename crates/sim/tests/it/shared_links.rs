@@ -11,7 +11,7 @@ use bellwether_model::shared_links::{Exchange, Flow, kept};
 use bellwether_sched::drive::drive;
 use bellwether_sched::registry::Registry;
 use bellwether_sim::trace::Entry;
-use bellwether_sim::world::{Outage, Recording, Scenario, World};
+use bellwether_sim::world::{Failures, Outage, Recording, Scenario, World};
 
 /// A sample per second and device alone; over several nodes this part of a step waits for the link of 1 byte/s.
 struct Exchanging(f64);
@@ -135,7 +135,7 @@ fn only_those_that_are_there_count() {
 fn checkpoints_count_from_the_start_and_not_from_the_last_change_of_speed() {
     let mut scenario = scenario(3, 2, true);
     scenario.checkpoint_s = Some(30.0);
-    let life = Outage { mean_up_s: 1e15, longest_up_s: Some(95.0), mean_down_s: 1e-9 };
+    let life = Outage::Failures(Failures { mean_up_s: 1e15, longest_up_s: Some(95.0), mean_down_s: 1e-9 });
     scenario.outages = vec![Some(life), None, None];
     let recording = placed(&Exchanging(1.0), &[&[0, 1], &[1, 2]], &[(0.0, 80.0), (40.0, 100.0)], &scenario);
     // At 95 s 40 + 27.5 s are done, 5 s after a checkpoint: 2.5 s are lost, and 15 s are left, at half of the speed.

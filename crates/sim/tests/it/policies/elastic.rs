@@ -6,7 +6,7 @@ use bellwether_core::cluster::Node;
 use bellwether_core::policy::{Changes, Decision, Policy, PolicyInput};
 use bellwether_sched::registry::Registry;
 use bellwether_sim::trace::Entry;
-use bellwether_sim::world::{Knowledge, Outage, Recording, Scenario};
+use bellwether_sim::world::{Failures, Knowledge, Outage, Recording, Scenario};
 use proptest::prelude::*;
 
 use super::common::{ByCount, cluster, completions_s, elastic, power, rigid, run};
@@ -76,7 +76,7 @@ proptest! {
         view.nodes.push(Node { device_type: 1, devices: 4, free: 4, up: true });
         view.restart_s = 3.0;
         let mut scenario = Scenario::new(view);
-        scenario.outages = vec![fails.then_some(Outage { mean_up_s: 200.0, longest_up_s: None, mean_down_s: 30.0 }); 2];
+        scenario.outages = vec![fails.then_some(Outage::Failures(Failures { mean_up_s: 200.0, longest_up_s: None, mean_down_s: 30.0 })); 2];
         scenario.keep_spans = true;
         scenario.knowledge = [Knowledge::Exact, Knowledge::Estimated(1.0), Knowledge::Unknown][knowledge];
         for name in POLICIES {

@@ -10,7 +10,7 @@ use bellwether_sched::free_devices::FreeDevices;
 use bellwether_sched::policy::About;
 use bellwether_sched::registry::Registry;
 use bellwether_sim::trace::Entry;
-use bellwether_sim::world::{Knowledge, Outage, Scenario};
+use bellwether_sim::world::{Failures, Knowledge, Outage, Scenario};
 use proptest::prelude::*;
 
 use super::common::{Linear, cluster, rigid, run};
@@ -143,7 +143,8 @@ pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
             }
             view.restart_s = f64::from(restart) * 2.5;
             let mut scenario = Scenario::new(view);
-            let outage = Outage { mean_up_s: 400.0, longest_up_s: Some(900.0), mean_down_s: 50.0 };
+            let outage =
+                Outage::Failures(Failures { mean_up_s: 400.0, longest_up_s: Some(900.0), mean_down_s: 50.0 });
             if fails {
                 scenario.outages = vec![Some(outage); scenario.cluster.nodes.len()];
             }

@@ -10,7 +10,7 @@ use bellwether_sched::policy::srtf::Measure;
 use bellwether_sched::policy::{las, srtf};
 use bellwether_sched::registry::Registry;
 use bellwether_sim::trace::Entry;
-use bellwether_sim::world::{EarlyTermination, Knowledge, Outage, Scenario};
+use bellwether_sim::world::{EarlyTermination, Failures, Knowledge, Outage, Scenario};
 use proptest::prelude::*;
 
 use super::common::{Linear, cluster, rigid, run};
@@ -127,8 +127,9 @@ fn cases() -> impl Strategy<Value = Case> {
         |(entries, nodes, devices, restart_s, mean_up_s, checkpoint_s, (knowledge, spread, early, seed))| {
             let mut scenario = Scenario::new(cluster(nodes, devices));
             scenario.cluster.restart_s = restart_s;
-            let outage =
-                mean_up_s.map(|mean_up_s| Outage { mean_up_s, longest_up_s: None, mean_down_s: 40.0 });
+            let outage = mean_up_s.map(|mean_up_s| {
+                Outage::Failures(Failures { mean_up_s, longest_up_s: None, mean_down_s: 40.0 })
+            });
             scenario.outages = vec![outage; nodes as usize];
             (scenario.checkpoint_s, scenario.knowledge, scenario.seed) = (checkpoint_s, knowledge, seed);
             scenario.early_termination =

@@ -1,0 +1,3 @@
+//! Tests of questions that are answered without a run.
+
+mod capacity;
