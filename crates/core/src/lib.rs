@@ -13,6 +13,7 @@ pub mod fitted;
 pub mod groups;
 pub mod job;
 pub mod knowledge;
+pub mod lease;
 pub mod machines;
 pub mod mix;
 pub mod nas;

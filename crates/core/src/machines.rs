@@ -1,8 +1,8 @@
 //! Machines that a provider gives and takes back: the seam to whatever obtains them, and its words.
 //!
-//! A [`Provider`] is Slurm, Kubernetes, SkyPilot or this machine. Who holds machines keeps a *lease*, a random word; each
-//! machine of the lease has a number, and both together are its [`Tag`]. A provider keeps the tag where it keeps the
-//! machine, so that whatever dies, the machines of a lease are found and given back.
+//! A [`Provider`] is Slurm, Kubernetes, SkyPilot or this machine. Who holds machines keeps a *lease*, a random word;
+//! each machine of the lease has a number, and both together are its [`Tag`]. A provider keeps the tag where it keeps
+//! the machine, so that whatever dies, the machines of a lease are found and given back.
 //!
 //! # Laws of a provider
 //!
@@ -23,11 +23,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::ParseError;
-use crate::plan::Market;
-
-mod lease;
-
-pub use lease::{LEASE_VERSION, Lease, Row};
 
 /// Whatever gives machines and takes them back. Its laws are those of the [module](self).
 pub trait Provider: Send {
@@ -87,7 +82,8 @@ impl FromStr for Tag {
     /// use bellwether_core::machines::Tag;
     /// let tag: Tag = "f3a9-4".parse()?;
     /// assert_eq!((tag.lease.as_str(), tag.number, tag.to_string().as_str()), ("f3a9", 4, "f3a9-4"));
-    /// assert!(["", "-4", "f3a9", "f3a9-", "f3 a9-4", "f3a9-+4", "F3-1"].iter().all(|text| text.parse::<Tag>().is_err()));
+    /// let wrong = ["", "-4", "f3a9", "f3a9-", "f3 a9-4", "f3a9-+4", "F3-1"];
+    /// assert!(wrong.iter().all(|text| text.parse::<Tag>().is_err()));
     /// # Ok::<(), bellwether_core::ParseError>(())
     /// ```
     fn from_str(text: &str) -> Result<Tag, ParseError> {
@@ -122,6 +118,25 @@ impl TryFrom<String> for Tag {
 impl From<Tag> for String {
     fn from(tag: Tag) -> String {
         tag.to_string()
+    }
+}
+
+/// How a machine is rented.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Market {
+    /// Until it is given back.
+    OnDemand,
+    /// Until the provider takes it away, for less.
+    Transient,
+}
+
+impl fmt::Display for Market {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Market::OnDemand => "on demand",
+            Market::Transient => "transient",
+        })
     }
 }
 

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::InputError;
 use crate::job::SyncPolicy;
+pub use crate::machines::Market;
 use crate::machines::Obtain;
 use crate::prediction::Protocol;
 
@@ -110,7 +111,7 @@ pub struct Plan {
     pub searched: u64,
     /// Of those, how many were simulated.
     pub simulated: u64,
-    /// What it was made from, as far as whoever carries it out needs it; absent in plans of earlier programs.
+    /// What it was made from, as far as a run that carries it out needs it; absent in plans of earlier programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }
@@ -261,16 +262,6 @@ pub struct Machines {
     pub virtual_nodes: Vec<u32>,
 }
 
-/// How a machine is rented.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Market {
-    /// Until it is given back.
-    OnDemand,
-    /// Until the provider takes it away, for less.
-    Transient,
-}
-
 /// A wish that could be given up, and what it would give.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -358,15 +349,6 @@ impl fmt::Display for Machines {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.count, self.machine)?;
         if self.market == Market::Transient { write!(f, " transient") } else { Ok(()) }
-    }
-}
-
-impl fmt::Display for Market {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Market::OnDemand => "on demand",
-            Market::Transient => "transient",
-        })
     }
 }
 

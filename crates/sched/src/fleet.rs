@@ -1,15 +1,15 @@
 //! The machines of one run: which are wanted, which are held, and what the provider is asked for next.
 //!
-//! A [`Fleet`] is a plain value. Events go in (a worker needs a machine, the provider answered, the provider listed what
-//! there is) and [`Action`]s come out; the time is an argument. Whoever carries the actions out writes
+//! A [`Fleet`] is a plain value. Events go in (a worker needs a machine, the provider answered, the provider listed
+//! what there is) and [`Action`]s come out; the time is an argument. The one that carries the actions out writes
 //! [`rows`](Fleet::rows) to a file before each of them, so that a fleet which is lost comes back from there
 //! ([`restore`](Fleet::restore)), and from the provider's list.
 //!
 //! # Rules
 //!
 //! 1. A worker without a machine gets one of the first wanted group that has room.
-//! 2. A pool that refuses, keeps a machine waiting for too long, or gives machines on which no worker ever joins, is left
-//!    alone for a while: [`PAUSE_S`], twice as long each time, up to [`PAUSE_MAX_S`].
+//! 2. A pool that refuses, keeps a machine waiting for too long, or gives machines on which no worker ever joins, is
+//!    left alone for a while: [`PAUSE_S`], twice as long each time, up to [`PAUSE_MAX_S`].
 //! 3. While that is so, another pool stands in: one of the same region that costs no more for each device, in the order
 //!    of the supplies; a dearer one only while the fleet [is urgent](Fleet::set_urgent).
 //! 4. A machine that no worker needs is released, again and again until the provider lists it no more.
@@ -39,7 +39,7 @@ const ASK_AGAIN_S: f64 = 1.0;
 /// Seconds between two releases of one machine.
 const RELEASE_AGAIN_S: f64 = 5.0;
 
-/// Machines that are missing in so many lists, one after the other, are gone: a list may be older than a request.
+/// Machines that are missing in this many lists, one after the other, are gone: a list may be older than a request.
 const MISSING_MAX: u32 = 2;
 
 /// What is to be done, in order.
@@ -153,8 +153,8 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// A fleet that holds nothing, and takes machines of these supplies, the best first. A machine may appear `settle_s`
-    /// after a request without an answer.
+    /// A fleet that holds nothing, and takes machines of these supplies, the best first. A machine may appear
+    /// `settle_s` after a request without an answer.
     pub fn new(supplies: Vec<Supply>, wanted: Vec<(Pool, u32)>, settle_s: f64) -> Fleet {
         Fleet {
             supplies,

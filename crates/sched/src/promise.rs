@@ -19,15 +19,15 @@
 //! # Source
 //!
 //! The rule by which machines are chosen is the planner's ([`plan`](crate::plan)); the course of a run is
-//! [`transient::simulate`](bellwether_model::transient::simulate). That the speed of every configuration differs from its
-//! prediction by one factor is this project's assumption.
+//! [`transient::simulate`](bellwether_model::transient::simulate). That the speed of every configuration differs from
+//! its prediction by one factor is this project's assumption.
 //!
 //! # Assumes
 //!
-//! One pace for all kinds and numbers of machines. Machines of another kind than those at work begin when they have come,
-//! and the work that the old ones do until then is not counted: the odds of a change of kinds are a little too low. Two
-//! kinds together are as fast as the plan says where all are at work, and in proportion to their speeds alone where some
-//! are not. Losses are independent of each other, and by the law of the catalogue.
+//! One pace for all kinds and numbers of machines. Machines of another kind than those at work begin when they have
+//! come, and the work that the old ones do until then is not counted: the odds of a change of kinds are a little too
+//! low. Two kinds together are as fast as the plan says where all are at work, and in proportion to their speeds
+//! alone where some are not. Losses are independent of each other, and by the law of the catalogue.
 //!
 //! # Valid
 //!
@@ -218,8 +218,8 @@ impl Promise {
         }
     }
 
-    /// What becomes of the run on these machines: of those at work as many stay as are wanted, the oldest first, and the
-    /// others come.
+    /// What becomes of the run on these machines: of those at work as many stay as are wanted, the oldest first, and
+    /// the others come.
     ///
     /// # Errors
     ///

@@ -1,15 +1,16 @@
 //! Machines of a run that a provider gives: obtained as a plan says, watched, replaced, and given back.
 //!
-//! A provider is one of those that exist ([`ProviderKind`]), behind [`core::machines`](bellwether_core::machines). What is
-//! wanted and held is a plain value ([`sched::fleet`](bellwether_sched::fleet)); the clerk, a thread, carries out what it
-//! says. Before anything is asked for, it stands in the lease, a file of the state directory: whatever dies, [`release`]
-//! finds what is left and gives it back.
+//! A provider is one of those that exist ([`ProviderKind`]), behind [`core::machines`](bellwether_core::machines).
+//! What is wanted and held is a plain value ([`sched::fleet`](bellwether_sched::fleet)); the clerk, a thread, carries
+//! out what it says. Before anything is asked for, it stands in the lease, a file of the state directory: whatever
+//! dies, [`release`] finds what is left and gives it back.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
 
 use bellwether_core::InputError;
-use bellwether_core::machines::{LEASE_VERSION, Lease, Tag};
+use bellwether_core::lease::{LEASE_VERSION, Lease};
+use bellwether_core::machines::Tag;
 use bellwether_core::plan::Plan;
 use bellwether_core::record::Provisioned;
 use bellwether_runtime::coordinator::{self, Director};
@@ -39,6 +40,7 @@ mod script;
 pub(crate) mod shared;
 mod skypilot;
 mod slurm;
+mod ways;
 
 /// The holder of the run that was started last.
 type Known = Option<(RunDir, Weak<Holder>)>;
@@ -58,8 +60,8 @@ impl Machines {
     ///
     /// # Errors
     ///
-    /// Returns an error for a plan that chose nothing, of an earlier program, whose machines cannot be asked for, or whose
-    /// workers need parameter servers.
+    /// Returns an error for a plan that chose nothing, of an earlier program, whose machines cannot be asked for, or
+    /// whose workers need parameter servers.
     pub fn new(kind: ProviderKind, plan: &Plan, state_dir: StateDir) -> Result<Machines, InputError> {
         Promise::of(plan)?;
         kind.check(plan)?;
@@ -167,7 +169,7 @@ impl Machines {
                 let hint = "give them back first: `bellwether machines release --orphaned`";
                 return Err(RunError::Input(InputError::new("--provision", what).hint(hint)));
             }
-            // A word that was given anew counts from when the first machine was asked for, as the old one did.
+            // A deadline that was given again counts from when the first machine was asked for, as the old one did.
             (lease.provider, lease.plan) = (self.kind.name().into(), Box::new((*self.plan).clone()));
             return Ok((lease, file));
         }

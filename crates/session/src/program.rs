@@ -163,8 +163,8 @@ impl Program {
         words
     }
 
-    /// The command line of a worker on a machine that does not see this one's files: the program is in its path, and the
-    /// file in `$token` holds the token.
+    /// The command line of a worker on a machine that does not see this one's files: the program is in its path, and
+    /// the file in `$token` holds the token.
     pub(crate) fn remote_words(&self, join: &SocketAddr, number: WorkerId) -> Vec<OsString> {
         let join = join.to_string();
         let mut words: Vec<OsString> =

@@ -112,9 +112,7 @@ impl Session {
             (Some(values), _) => Some(run.keep_initial_values(values)?),
             (None, given) => given.map(|file| run.keep_initial_weights(&file)).transpose()?,
         };
-        if let Some(token) = self.token.take() {
-            run.take_token(&token)?;
-        }
+        self.token.iter().try_for_each(|token| run.take_token(token))?;
         if run.renew_token()? {
             observe(Progress::Note(Note::NewToken(run.token_file())));
         }

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bellwether_core::InputError;
-use bellwether_core::machines::{Phase, Row};
+use bellwether_core::lease::Row;
+use bellwether_core::machines::Phase;
 use bellwether_core::plan::Market;
 use bellwether_render::duration::rough;
 use bellwether_render::figure::money;

@@ -22,6 +22,7 @@ mod show;
 mod skypilot;
 mod slurm;
 mod strategies;
+mod words;
 mod work;
 
 #[derive(Debug, Args)]

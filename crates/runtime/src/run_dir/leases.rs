@@ -7,7 +7,8 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use bellwether_core::InputError;
-use bellwether_core::machines::{Lease, is_lease};
+use bellwether_core::lease::Lease;
+use bellwether_core::machines::is_lease;
 
 use super::{RunDirError, StateDir, lock, random_key, write_json};
 use crate::private;

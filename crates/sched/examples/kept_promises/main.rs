@@ -3,16 +3,16 @@
 //!
 //! `cargo run --release -p bellwether-sched --example kept_promises -- [RUNS] [SIGMA] [swap] [full]`
 //!
-//! Plans are made with the published catalogue of 2019, whose laws are CM-DARE's (396 servers, ICDCS 2020). In truth each
-//! server lives as one of the dated servers of ICAC 2019 did (`data/transient`), which lived longer. With `swap` it is the
-//! other way round: plans believe the dated servers, and in truth servers live by CM-DARE's laws. The run is faster or
-//! slower than predicted by a factor that is log-normal with SIGMA (0.1). Deadlines are up to a tenth later than 95 % of
-//! the runs of some configuration with transient machines end, which has at most half of the workers that are allowed, or
-//! with `full` any number. Three ways to carry a plan out:
+//! Plans are made with the published catalogue of 2019, whose laws are CM-DARE's (396 servers, ICDCS 2020). In truth
+//! each server lives as one of the dated servers of ICAC 2019 did (`data/transient`), which lived longer. With `swap`
+//! it is the other way round: plans believe the dated servers, and in truth servers live by CM-DARE's laws. The run
+//! is faster or slower than predicted by a factor that is log-normal with SIGMA (0.1). Deadlines are up to a tenth
+//! later than 95 % of the runs of some configuration with transient machines end, which has at most half of the
+//! workers that are allowed, or with `full` any number. Three ways to carry a plan out:
 //!
 //! - `kept`: the fleet and the keeper of the plan's word, as `run --provision` has them;
-//! - `skypilot`: machines of the same kind and number, all transient; where one is lost, all are given back, as many are
-//!   asked for again, and training begins at the last checkpoint, which comes as often as is best for them;
+//! - `skypilot`: machines of the same kind and number, all transient; where one is lost, all are given back, as many
+//!   are asked for again, and training begins at the last checkpoint, which comes as often as is best for them;
 //! - `on demand`: the plan that takes no transient machine, if there is one.
 
 #![allow(clippy::print_stdout)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use bellwether_core::machines::Row;
+use bellwether_core::lease::Row;
 
 use super::{Fleet, Held, Stage};
 

@@ -1,5 +1,5 @@
-//! Keeps the word of a plan while it is carried out: works the odds out again and again, wants other machines where they
-//! fall under what was asked for, and stops the run where its budget is used up. Time is an argument.
+//! Keeps the word of a plan while it is carried out: works the odds out again and again, wants other machines where
+//! they fall under what was asked for, and stops the run where its budget is used up. Time is an argument.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,10 @@
-//! A fleet against a provider that delays, refuses, loses answers and takes machines away, and against kills of whoever
+//! A fleet against a provider that delays, refuses, loses answers and takes machines away, and against kills of the one that
 //! holds it: seeded, each seed twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bellwether_core::machines::{Machine, Notice, Phase, Pool, ProviderError, Row, Tag};
+use bellwether_core::lease::Row;
+use bellwether_core::machines::{Machine, Notice, Phase, Pool, ProviderError, Tag};
 use bellwether_core::plan::Market;
 use bellwether_sched::fleet::{Action, Fleet, Place, Supply};
 use bellwether_testkit::{Random, search};

@@ -1,10 +1,11 @@
-//! Talks to the provider for one run, on a thread of its own: writes the lease, asks for machines, watches them, and gives
-//! them back.
+//! Talks to the provider for one run, on a thread of its own: writes the lease, asks for machines, watches them, and
+//! gives them back.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use bellwether_core::machines::{Lease, Offer, Pool, Provider, ProviderError, Request, Row, Tag};
+use bellwether_core::lease::{Lease, Row};
+use bellwether_core::machines::{Offer, Pool, Provider, ProviderError, Request, Tag};
 use bellwether_core::record::Provisioned;
 use bellwether_runtime::run_dir::{Endpoint, LeaseFile};
 use bellwether_sched::fleet::Action;

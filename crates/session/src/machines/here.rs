@@ -1,7 +1,7 @@
 //! This machine as a provider: a machine is a group of processes, known by a variable in its environment.
 //!
-//! It is for tests and demonstrations. With `obtain.here = ["ip", "netns", "exec", "n1"]` in the catalogue the processes
-//! of a kind of machine are in a network namespace, whose link may be shaped.
+//! It is for tests and demonstrations. With `obtain.here = ["ip", "netns", "exec", "n1"]` in the catalogue the
+//! processes of a kind of machine are in a network namespace, whose link may be shaped.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use bellwether_core::machines::{Machine, Offer, Phase, Provider, ProviderError, Request, Tag};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::provider::{Ways, way};
+use super::ways::{Ways, way};
 
 /// The variable that holds the tag of a machine.
 pub(crate) const TAG_VARIABLE: &str = "BELLWETHER_MACHINE";

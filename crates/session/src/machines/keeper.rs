@@ -1,6 +1,7 @@
-//! The keeper of a plan's word in the clerk's hands: shown what the run and its machines are, and its wishes carried out.
+//! The keeper of a plan's word in the clerk's hands: shown what the run and its machines are, and its wishes carried
+//! out.
 
-use bellwether_core::machines::Lease;
+use bellwether_core::lease::Lease;
 use bellwether_core::record::Provisioned;
 use bellwether_sched::promise::keeper::{Change, Keeper, View};
 

@@ -7,7 +7,7 @@ use bellwether_core::machines::{Machine, Notice, Offer, Phase, Provider, Provide
 use bellwether_core::plan::Market;
 use serde_json::{Value, json};
 
-use super::provider::{Ways, of_program, way};
+use super::ways::{Ways, of_program, way};
 use crate::programs::{Call, ProgramError};
 
 const NAME: &str = "Kubernetes";

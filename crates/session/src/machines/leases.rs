@@ -5,7 +5,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bellwether_core::InputError;
-use bellwether_core::machines::{Lease, Machine, Phase, Provider, Row};
+use bellwether_core::lease::{Lease, Row};
+use bellwether_core::machines::{Machine, Phase, Provider};
 use bellwether_runtime::run_dir::StateDir;
 
 use super::shared::unix_s;
@@ -100,8 +101,8 @@ pub fn leases(state_dir: &StateDir, trouble: &mut dyn FnMut(InputError)) -> Resu
     Ok(all)
 }
 
-/// Gives back all machines of a lease that no process holds, waits until its provider lists none, and writes that down; the
-/// lease of a run that is not there any more is removed. `None` while a process holds it.
+/// Gives back all machines of a lease that no process holds, waits until its provider lists none, and writes that
+/// down; the lease of a run that is not there any more is removed. `None` while a process holds it.
 ///
 /// # Errors
 ///

@@ -1,22 +1,21 @@
 //! The providers by name.
 
-use std::collections::BTreeMap;
-
 use bellwether_core::InputError;
 use bellwether_core::ParseError;
-use bellwether_core::machines::{Obtain, Pool, Provider, ProviderError};
+use bellwether_core::machines::Provider;
 use bellwether_core::plan::Plan;
 
 use super::here::Here;
 use super::kubernetes::Kubernetes;
 use super::skypilot::SkyPilot;
 use super::slurm::SlurmMachines;
-use crate::programs::ProgramError;
+use super::ways::Ways;
 
 /// Who gives machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProviderKind {
-    /// This machine: each machine is a group of processes, in a network namespace of its own where the catalogue says so.
+    /// This machine: each machine is a group of processes, in a network namespace of its own where the catalogue says
+    /// so.
     Here,
     /// Slurm: each machine is a job.
     Slurm,
@@ -88,32 +87,5 @@ impl ProviderKind {
             }
         }
         Ok(())
-    }
-}
-
-/// How each kind of machine is asked for.
-pub(super) type Ways = BTreeMap<String, Obtain>;
-
-/// How one of this pool is asked for.
-pub(super) fn way<'a>(
-    ways: &'a Ways,
-    pool: &Pool,
-    provider: &'static str,
-) -> Result<&'a Obtain, ProviderError> {
-    let unknown =
-        || ProviderError::Refused { provider, why: format!("the plan knows no machine `{}`", pool.machine) };
-    ways.get(&pool.machine).ok_or_else(unknown)
-}
-
-/// What a program's failure says of the provider that it belongs to.
-pub(super) fn of_program(provider: &'static str, error: &ProgramError) -> ProviderError {
-    let why = error.to_string();
-    match error {
-        ProgramError::Missing { .. } | ProgramError::Refused { .. } => {
-            ProviderError::Refused { provider, why }
-        }
-        ProgramError::Late { .. } | ProgramError::Unreachable { .. } | ProgramError::Garbled { .. } => {
-            ProviderError::Unanswered { provider, why }
-        }
     }
 }

@@ -27,8 +27,8 @@ pub(super) struct Scripts {
 pub(super) type Worker = (u64, SocketAddr);
 
 impl Scripts {
-    /// The script of a machine with these workers, and the variables that hold its secrets. Where machines see the run's
-    /// folder, tickets are written there.
+    /// The script of a machine with these workers, and the variables that hold its secrets. Where machines see the
+    /// run's folder, tickets are written there.
     pub(super) fn write(
         &self,
         number: u64,
@@ -98,7 +98,8 @@ impl Scripts {
     }
 }
 
-/// Several workers of one machine: each has a device of its own, a signal goes to all, and the machine ends with the last.
+/// Several workers of one machine: each has a device of its own, a signal goes to all, and the machine ends with the
+/// last.
 fn together(script: &mut String, lines: &[String]) {
     script.push_str("trap 'kill -TERM $all 2>/dev/null' TERM\nall=\n");
     for (device, line) in lines.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! Clouds as a provider, through SkyPilot's command `sky`: a machine is a cluster of one node, known by its name.
 //!
-//! Written for SkyPilot 0.14 from its command's own help and answers. The command was tried as installed, up to the point
-//! where a cloud would have to answer; on a real cloud nothing of this was tried.
+//! Written for SkyPilot 0.14 from its command's own help and answers. The command was tried as installed, up to the
+//! point where a cloud would have to answer; on a real cloud nothing of this was tried.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -12,7 +12,7 @@ use bellwether_core::plan::Market;
 use bellwether_runtime::private;
 use serde_json::{Map, Value, json};
 
-use super::provider::{Ways, of_program, way};
+use super::ways::{Ways, of_program, way};
 use crate::programs::Call;
 
 const NAME: &str = "SkyPilot";
@@ -198,7 +198,8 @@ mod tests {
     fn clusters_are_read_without_trust() {
         let text = r#"Starting a local server.
             [{"name": "bellwether-a1-1", "status": "UP", "cloud": "GCP", "region": "us-east1", "nodes": 1},
-             {"name": "bellwether-a1-2", "status": "INIT", "init_kind": "launching", "init_status_reason": "Provisioning"},
+             {"name": "bellwether-a1-2", "status": "INIT", "init_kind": "launching",
+              "init_status_reason": "Provisioning"},
              {"name": "mine", "status": "UP"}]"#;
         let machines = clusters(text).unwrap();
         assert_eq!(machines.len(), 2);

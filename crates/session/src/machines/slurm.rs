@@ -5,7 +5,7 @@ use std::ffi::OsString;
 
 use bellwether_core::machines::{Machine, Notice, Offer, Phase, Provider, ProviderError, Request, Tag};
 
-use super::provider::{Ways, of_program, way};
+use super::ways::{Ways, of_program, way};
 use crate::programs::{Call, ProgramError};
 use crate::slurm::answers::{JobStage, NodeState, QueuedJob, submitted};
 use crate::slurm::clerk::{cancel, jobs_of, nodes_of};
@@ -45,7 +45,7 @@ impl SlurmMachines {
     }
 }
 
-/// What a list that cannot be had says: nothing is known then, whoever is to blame.
+/// What a list that cannot be had says: nothing is known then.
 fn unanswered(error: &ProgramError) -> ProviderError {
     ProviderError::Unanswered { provider: NAME, why: error.to_string() }
 }

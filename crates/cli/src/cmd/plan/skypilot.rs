@@ -7,13 +7,13 @@ use bellwether_core::InputError;
 use bellwether_core::plan::{Candidate, Market, Plan};
 
 use super::PlanArguments;
-use super::export::{alike, quoted, run_words};
+use super::words::{alike, quoted, run_words};
 
 /// Where the coordinator listens on the first node.
 const PORT: u16 = 29_400;
 
-/// The task: the first node has the coordinator, and each has a worker for each device. YAML, whose values are written as
-/// JSON writes them.
+/// The task: the first node has the coordinator, and each has a worker for each device. YAML, whose values are
+/// written as JSON writes them.
 pub(super) fn task(
     arguments: &PlanArguments,
     job: &Path,
@@ -33,7 +33,8 @@ pub(super) fn task(
     for line in [&chosen.words(), &plan.reason] {
         let _ = writeln!(text, "# {}", line.replace('\n', " "));
     }
-    text.push_str("# The token lets workers join: BELLWETHER_TOKEN=$(openssl rand -hex 32) sky launch --secret BELLWETHER_TOKEN FILE\n");
+    text.push_str("# The token lets workers join:\n");
+    text.push_str("# BELLWETHER_TOKEN=$(openssl rand -hex 32) sky launch --secret BELLWETHER_TOKEN FILE\n");
     let _ = writeln!(text, "name: {}", value(&format!("bellwether-{}", plan.job)));
     let _ = writeln!(text, "num_nodes: {}\nworkdir: .\nresources:", machines.count);
     for (key, resource) in &kind.obtain.skypilot {
@@ -72,7 +73,8 @@ if [ "$SKYPILOT_NODE_RANK" = 0 ]; then
 fi
 device=0
 while [ "$device" -lt {devices} ]; do
-  (until CUDA_VISIBLE_DEVICES=$device bellwether worker --join "$head" --token-file "$token" --listen auto --notices gce,ec2
+  (until CUDA_VISIBLE_DEVICES=$device \
+     bellwether worker --join "$head" --token-file "$token" --listen auto --notices gce,ec2
    do sleep 2; done) &
   device=$((device + 1))
 done

@@ -7,7 +7,7 @@ use bellwether_core::InputError;
 use bellwether_core::plan::{Candidate, Plan};
 
 use super::PlanArguments;
-use super::export::{alike, quoted, run_words};
+use super::words::{alike, quoted, run_words};
 
 /// The limit of time is as many times what 95 % of the runs take, and at least this.
 const LIMIT_TIMES: f64 = 1.5;

@@ -63,8 +63,8 @@ pub(crate) struct RunArguments {
     /// Address of the control plane; anything but loopback must be asked for
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) listen: Option<SocketAddr>,
-    /// Let those join who know the token in this file, which was drawn before the run began; in place of one of the run's
-    /// own
+    /// Let those join who know the token in this file, which was drawn before the run began; in place of one of the
+    /// run's own
     #[arg(long, value_name = "FILE", conflicts_with = "resume")]
     pub(crate) token_file: Option<PathBuf>,
     /// Start no workers here: all join by hand with `bellwether worker`

@@ -46,8 +46,8 @@ pub(super) fn machines(
         (Some(kind), None, Some(before)) => Some(Machines::new(kind, before.plan(), state_dir.clone())?),
         (Some(_), None, None) => {
             let what = "nothing says which machines";
-            let hint = "`bellwether plan PROFILE.json --catalog PRICES.toml --format json > plan.json` chooses them; then say \
-                        --plan plan.json too";
+            let hint = "`bellwether plan PROFILE.json --catalog PRICES.toml --format json > plan.json` chooses \
+                        them; then say --plan plan.json too";
             return Err(InputError::new("--provision", what).hint(hint).into());
         }
     };
@@ -67,7 +67,7 @@ pub(super) fn place(
         ProviderKind::Kubernetes | ProviderKind::SkyPilot => {
             let what = "its machines cannot find the coordinator on loopback";
             return Err(InputError::new("--provision", what)
-                .hint("name an address of this machine that they reach, and a port that is open to them: --listen HOST:PORT")
+                .hint("name an address of this machine that they reach, with a port: --listen HOST:PORT")
                 .into());
         }
     };

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Pool, is_lease};
 use crate::InputError;
+use crate::machines::{Pool, is_lease};
 use crate::plan::Plan;
 
 /// Version of the file format that this program writes and reads.
