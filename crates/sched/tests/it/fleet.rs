@@ -1,5 +1,5 @@
-//! A fleet against a provider that delays, refuses, loses answers and takes machines away, and against kills of the one that
-//! holds it: seeded, each seed twice.
+//! A fleet against a provider that delays, refuses, loses answers and takes machines away, and against kills of the
+//! one that holds it: seeded, each seed twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
