@@ -51,6 +51,7 @@ pub mod program;
 pub mod queues;
 pub mod registry;
 pub mod search;
+pub mod shares;
 pub mod speed;
 pub mod stragglers;
 pub mod synchronise;

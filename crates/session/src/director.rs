@@ -10,6 +10,7 @@ mod phases;
 pub(crate) mod revocations;
 pub(crate) mod rung;
 pub(crate) mod servers;
+pub(crate) mod shares;
 pub(crate) mod slurm;
 pub(crate) mod stop;
 pub(crate) mod stragglers;

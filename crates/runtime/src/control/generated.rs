@@ -540,6 +540,9 @@ pub struct Welcome {
     /// Where those of the run are that this one goes on from; empty where there is none.
     #[prost(string, tag = "7")]
     pub origin_url: ::prost::alloc::string::String,
+    /// Whether every second step exchanges its gradients only once all are computed, so that both can be measured.
+    #[prost(bool, tag = "8")]
+    pub alternates: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Member {

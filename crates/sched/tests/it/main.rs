@@ -13,6 +13,7 @@ mod options;
 mod packed_program;
 mod plan;
 mod plan_ways;
+mod shares;
 mod stragglers;
 mod synchronise;
 mod tune;
