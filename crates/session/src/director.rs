@@ -15,7 +15,7 @@ pub(crate) mod slurm;
 pub(crate) mod stop;
 pub(crate) mod stragglers;
 pub(crate) mod synchronise;
-mod windows;
+pub(crate) mod windows;
 
 /// Several directors as one; without any, nothing has to be shown.
 pub(crate) fn together(directors: Vec<Box<dyn Director>>) -> Option<Box<dyn Director>> {

@@ -125,7 +125,7 @@ impl Session {
         }
         directors.extend(self.share_director(description));
         if let Some(per_hour) = self.stragglers_per_hour {
-            let expected = match self.sharing() {
+            let expected = match self.sharing_or_usual() {
                 Sharing::Measured => Expected::SameTime,
                 Sharing::Equal => Expected::Speeds(speeds.clone()),
             };
@@ -181,7 +181,7 @@ impl Session {
                 Some(initial::values(file, &self.job, workload.as_mut())?)
             }
             // Unlike machines may draw other weights from the same seed.
-            None if self.job.mode.is_mixed()
+            None if self.job.is_open_to_any_class()
                 && self.workload.initial_weights().is_none()
                 && !self.has_checkpoint(&description) =>
             {
@@ -280,7 +280,7 @@ impl Session {
                 .as_ref()
                 .map(|planned| self.job.batch.size as f64 / planned.examples_per_s),
             replaces_alone: self.replaces_alone,
-            measure_links: match self.sharing() {
+            measure_links: match self.sharing_or_usual() {
                 Sharing::Measured => MeasureLinks::OfOtherMachines,
                 Sharing::Equal => MeasureLinks::Never,
             },
@@ -289,7 +289,7 @@ impl Session {
     }
 
     /// How the workers share the virtual nodes: in mode `mixed` by what they take, unless it was said otherwise.
-    fn sharing(&self) -> Sharing {
+    fn sharing_or_usual(&self) -> Sharing {
         let usual = if self.job.mode.is_mixed() { Sharing::Measured } else { Sharing::Equal };
         self.sharing.unwrap_or(usual)
     }
@@ -297,7 +297,8 @@ impl Session {
     /// Who moves virtual nodes between workers, where it was asked for.
     fn share_director(&self, description: &WorkloadDescription) -> Option<Box<dyn Director>> {
         // Units of work are granted one by one at servers.
-        let is_asked = self.sharing() == Sharing::Measured && self.job.sync.reduce == Reduce::AllReduce;
+        let is_asked =
+            self.sharing_or_usual() == Sharing::Measured && self.job.sync.reduce == Reduce::AllReduce;
         // Who is late is replaced, and the number of workers is another's to choose.
         let stay =
             self.stragglers_per_hour.is_some() || self.autoscale.is_some() || !self.schedule.is_empty();

@@ -138,6 +138,7 @@ const BOTH: [&str; 2] = ["line 1; kernels 0; data 64", "line 1; kernels 1; data 
 #[test]
 fn a_mixed_run_trains_with_two_kernel_classes_and_says_whose_is_which() {
     let (_folder, state_dir) = state_dir();
+    let exact = session(JOB, &state_dir, &[0], &times([0])).run(&mut |_| {}).unwrap().0;
     let text = format!("{MIXED}{JOB}clip_norm = 10.0\n");
     // The first is built before the run begins, to look at its layout.
     let session = session(&text, &state_dir, &[0, 0, 1, 0, 1], &times([1])).workers(1..=4).start(1);
@@ -155,6 +156,9 @@ fn a_mixed_run_trains_with_two_kernel_classes_and_says_whose_is_which() {
     });
     assert_eq!((outcome, summary.steps), (RunOutcome::Finished, 400));
     assert!(summary.final_loss < Some(0.05) && summary.workers.contains(&3), "{summary:?}");
+    // Another rounding of the same training.
+    let apart = summary.final_loss.zip(exact.final_loss).map(|(mixed, exact)| (mixed - exact).abs());
+    assert!(apart < Some(1e-4), "{apart:?}");
     assert_eq!(classes(&seen), (BOTH.to_vec(), vec!["mixed; data 64"]));
     assert!(!seen.iter().any(|event| matches!(event, Event::Refused { .. })));
 }
@@ -182,6 +186,12 @@ fn a_mixed_run_is_taken_up_again_by_another_kernel_class() {
 #[test]
 fn a_run_of_one_class_goes_on_with_no_other() {
     let (_folder, state_dir) = state_dir();
+    let short = JOB.replace("steps = 400", "steps = 10");
+    let digest = |classes| {
+        let run = session(&short, &state_dir, classes, &times([0])).workers(1..=1).run(&mut |_| {});
+        run.unwrap().0.params_digest
+    };
+    assert_ne!(digest(&[0]), digest(&[1]), "unlike kernels train other bits");
     let mut asked = false;
     let (stopped, ..) = watched(session(JOB, &state_dir, &[0], &times([1])), move |now| {
         let stops = !asked && now.step >= 20;
@@ -228,9 +238,10 @@ fn decisions(seen: &[Event]) -> Vec<String> {
 fn shares_follow_measured_speeds_and_the_bits_stay_the_same() {
     let (_folder, state_dir) = state_dir();
     let text = JOB.replace("steps = 400", "steps = 80");
-    let quiet = session(&text, &state_dir, &[0], &times([0])).workers(1).run(&mut |_| {}).unwrap().0;
+    let quiet = session(&text, &state_dir, &[0], &times([0])).workers(1..=1).run(&mut |_| {}).unwrap().0;
     let (_folder, state_dir) = self::state_dir();
-    let unlike = session(&text, &state_dir, &[0], &times([0, 3, 12])).workers(2).sharing(Sharing::Measured);
+    let unlike =
+        session(&text, &state_dir, &[0], &times([0, 3, 12])).workers(2..=2).sharing(Sharing::Measured);
     let (summary, outcome, seen) = watched(unlike, |_| Vec::new());
     assert_eq!(outcome, RunOutcome::Finished);
     assert_eq!(summary.params_digest, quiet.params_digest);
@@ -248,7 +259,7 @@ fn a_mixed_run_shares_the_work_by_what_it_measures() {
     let text = format!("{MIXED}{}", JOB.replace("steps = 400", "steps = 120"));
     let node_ms = times([0, 6, 6]);
     let slow = node_ms[2].clone();
-    let mixed = session(&text, &state_dir, &[0, 0, 1], &node_ms).workers(2);
+    let mixed = session(&text, &state_dir, &[0, 0, 1], &node_ms).workers(2..=2);
     let changed = Arc::new(AtomicU64::new(0));
     let at = changed.clone();
     let (_, outcome, seen) = watched(mixed, move |now| {
@@ -279,8 +290,30 @@ fn a_worker_that_holds_up_the_others_is_left_out_with_the_figures() {
     assert_eq!(summary.crashes, []);
     // The same where the job is to have two.
     let two = session(&text.replace("steps = 60", "steps = 20"), &state_dir, &[0, 0, 1], &times([0, 4, 80]));
-    let (summary, _, seen) = watched(two.workers(2), |_| Vec::new());
-    assert_eq!(summary.workers, [2]);
+    let (summary, _, seen) = watched(two.workers(2..=2), |_| Vec::new());
+    assert!(summary.workers.iter().all(|workers| *workers == 2), "{summary:?}");
     let decisions = self::decisions(&seen);
     assert!(decisions[0].ends_with("the run is to have no fewer"), "{decisions:?}");
+}
+
+#[test]
+fn a_straggler_has_less_before_it_is_replaced() {
+    let (_folder, state_dir) = state_dir();
+    let text = format!("{MIXED}{}", JOB.replace("steps = 400", "steps = 80"));
+    let mixed =
+        session(&text, &state_dir, &[0], &times([0, 4, 4, 60, 4])).workers(3..=3).replace_stragglers(4);
+    let (summary, outcome, seen) = watched(mixed, |_| Vec::new());
+    assert_eq!((outcome, summary.crashes.len()), (RunOutcome::Finished, 0));
+    let is_less = |event: &Event| matches!(event, Event::Decided(decision) if decision.reason.starts_with("virtual nodes"));
+    let less = seen.iter().position(is_less);
+    let replaced = seen.iter().enumerate().find_map(|(place, event)| match event {
+        Event::Straggler { worker, .. } => Some((place, *worker)),
+        _ => None,
+    });
+    let (Some(less), Some((replaced, slow))) = (less, replaced) else {
+        panic!("{less:?} {replaced:?}: {:?}", decisions(&seen))
+    };
+    assert!(less < replaced);
+    let shares = shares(&seen);
+    assert!(shares.last().unwrap().1.iter().all(|(worker, _)| *worker != slow), "{shares:?}");
 }

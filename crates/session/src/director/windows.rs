@@ -33,7 +33,8 @@ pub(crate) type Window = BTreeMap<WorkerId, Done>;
 pub(crate) enum Expected {
     /// Virtual nodes in the proportion of their speeds; those that are not named are taken for 1.
     Speeds(BTreeMap<WorkerId, f64>),
-    /// That each takes as long as the others: they share the virtual nodes by what they take.
+    /// That one with a single virtual node takes no longer than the others: they share the virtual nodes by what they
+    /// take, and those with several can have less.
     SameTime,
 }
 
@@ -158,13 +159,17 @@ impl Windows {
     }
 
     fn observations(&self, window: Window) -> Vec<Observation> {
+        let mut times_s: Vec<f64> = window.values().map(|done| done.compute_s).collect();
+        times_s.sort_by(f64::total_cmp);
+        let median_s = times_s.get(times_s.len() / 2).copied().unwrap_or(1.0);
         let observation = |(worker, done): (WorkerId, Done)| {
             let work = match &self.expected {
                 // In nodes of a worker of speed 1, so that those who are known to be slow do not stand out.
                 Expected::Speeds(speeds) => {
                     done.virtual_nodes as f64 / speeds.get(&worker).copied().unwrap_or(1.0)
                 }
-                Expected::SameTime => 1.0,
+                Expected::SameTime if self.shares.contains(&(worker, 1)) => 1.0,
+                Expected::SameTime => done.compute_s / median_s,
             };
             Some(Observation { worker: u32::try_from(worker).ok()?, work, compute_s: done.compute_s })
         };
