@@ -218,11 +218,13 @@ impl Shares {
         self.streak = (None, 0);
         match advice.action {
             Action::Told => self.told = advice.left_out().collect(),
+            Action::LeaveOut => self.steps_s.clear(),
             Action::Share => {
+                // The change takes a few steps to begin.
+                self.steps_s.clear();
                 self.reversals = if advice.counts == self.before { self.reversals + 1 } else { 0 };
                 self.before = self.shares.clone();
             }
-            Action::LeaveOut => {}
         }
         Some(advice)
     }
