@@ -2,8 +2,10 @@
 
     python mixed.py speed OURS OTHER [STEPS] [JOB KEY=VALUE…]     the first build alone, the second alone, and both
     python mixed.py accuracy OURS OTHER [SEEDS] [JOB KEY=VALUE…]  mode `exact` by the first, and mode `mixed` by both
+    sudo python mixed.py link OURS RATES [STEPS] [JOB KEY=VALUE…] three workers, each behind a link of its own
 
-OURS and OTHER are programs `bellwether` of unlike builds; JOB is a job file, examples/digits.toml without one. Workers
+RATES are three of `tc`, such as 1gbit,1gbit,20mbit; the coordinator is beside the first worker. The job may do with
+two workers. OURS and OTHER are programs `bellwether` of unlike builds; JOB is a job file, examples/digits.toml without one. Workers
 join by hand, one of each build, on this machine. The coordinator is the first build's. `speed` prints what the journal
 of the mixed run expected of its last shares beside what followed: the median of the later steps. `accuracy` prints the
 held-out accuracy after training by seed, with the mean and its 95 % interval for each mode. One JSON object.
@@ -99,6 +101,47 @@ def speed(ours: str, other: str, steps: str, job: str, sets: list[str]) -> dict[
     return result
 
 
+def behind_links(ours: str, rates: str, steps: str, job: str, sets: list[str]) -> dict[str, Any]:
+    """What becomes of a worker behind a slow link: the decisions, and the throughput before and after."""
+    from link import address, hosts
+
+    port = 7711
+    with tempfile.TemporaryDirectory() as state, hosts(3, rates.split(",")[0]) as names:
+        for name, rate in zip(names, rates.split(","), strict=True):
+            shaped = f"-n {name} qdisc replace dev uplink root tbf rate {rate} burst 64kb limit 1mb"
+            subprocess.run(["tc", *shaped.split()], check=True)
+        inside = [["ip", "netns", "exec", name, ours] for name in names]
+        environment = {**os.environ, "BELLWETHER_STATE_DIR": state}
+        run = [*inside[0], "run", job, "--no-spawn", "--workers", "2..3", "--listen", f"{address(0)}:{port}"]
+        run += ["--shares", "measured", "--steps", steps, "--format", "json"]
+        run += [word for text in sets for word in ("--set", text)]
+        coordinator = subprocess.Popen(run, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        workers = []
+        try:
+            folder = wait_for(Path(state))
+            join = ["worker", "--join", f"{address(0)}:{port}", "--token-file", str(folder / "token")]
+            for host, program in enumerate(inside):
+                listen = ["--listen", f"{address(host)}:{port + 1}"]
+                workers.append(subprocess.Popen([*program, *join, *listen], env=environment))
+            coordinator.communicate(timeout=LONGEST_S)
+            journal = [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()]
+            metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        finally:
+            for process in (coordinator, *workers):
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+    by_workers: dict[str, list[float]] = {}
+    for line in metrics:
+        by_workers.setdefault(str(line["workers"]), []).append(line["duration_s"])
+    told = [line for line in journal if line["event"] == "decided" and line["by"] == "shares"]
+    measured = {line["worker"]: line for line in journal if line["event"] == "link_measured"}
+    return {
+        "decisions": [(line["step"], line["reason"]) for line in told],
+        "links_bytes_per_s": {worker: line["bandwidth_bytes_per_s"] for worker, line in measured.items()},
+        "median_step_s": {count: statistics.median(times) for count, times in by_workers.items()},
+    }
+
+
 def interval(values: list[float]) -> dict[str, float]:
     """A mean with the half-width of its 95 % interval."""
     error = statistics.stdev(values) / len(values) ** 0.5
@@ -124,9 +167,9 @@ def accuracy(ours: str, other: str, seeds: str, job: str, sets: list[str]) -> di
 def main() -> None:
     """Does what the arguments say."""
     what, ours, other, *rest = sys.argv[1:]
-    count = rest.pop(0) if rest else {"speed": "200", "accuracy": "5"}[what]
+    count = rest.pop(0) if rest else {"speed": "200", "accuracy": "5", "link": "100"}[what]
     job = rest.pop(0) if rest else str(EXAMPLES / "digits.toml")
-    result = {"speed": speed, "accuracy": accuracy}[what](ours, other, count, job, rest)
+    result = {"speed": speed, "accuracy": accuracy, "link": behind_links}[what](ours, other, count, job, rest)
     result["load"] = os.getloadavg()
     print(json.dumps(result, indent=1))
 

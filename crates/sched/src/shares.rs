@@ -3,10 +3,12 @@
 //! ```text
 //! t_i      median over the last K steps of (compute time / virtual nodes) of worker i
 //! S        median over the last K steps of (time of the step - longest compute time)
-//! X        median over the last K steps of the shortest exchange of a worker: no waiting for others is in it
+//! R        median over the last K steps of the longest update
+//! X        = max(S - R, 0)                         the exchange, without waiting for the last to compute
 //! v(n)     = 2 (U - 1)/U p(n)                     vectors through a worker's link, each way
-//! c        = X / v(now) = o + l(now)              l: of the slowest link among those who have nodes, b / B_i
-//! T(n)     = max_i n_i t_i + (o + l(n)) v(n) + max(S - X, 0)
+//! l(n)     = max_i b / B_i                         over those who have nodes; scaled so that l(now) v(now) <= X
+//! F        = X - l(now) v(now)                     0 for one worker alone
+//! T(n)     = max_i n_i t_i + F + l(n) v(n) + min(R, S)
 //! expected = T(n) (median time of a step / T(now))
 //! gain(n)  = T(now) / T(n) - 1
 //! ```
@@ -17,8 +19,7 @@
 //! | U      | workers with any                                                             | 1    |
 //! | p(n)   | most partial sums that a worker has: its complete subtrees of the sum        | 1    |
 //! | b      | bytes of a gradient                                                          | B    |
-//! | B_i    | bandwidth of the worker's link, where it was measured; else it is no limit   | B/s  |
-//! | o      | seconds of a vector that no link explains; 0 or more                         | s    |
+//! | B_i    | bandwidth of the worker's link, where it was measured; else 1 GB/s, as memory that processes share | B/s |
 //! | e      | `1.2533 · 1.4826 MAD / (median · sqrt K)`: relative error of a median, the largest over the workers | 1 |
 //!
 //! Candidates with all workers are the exact mapping of whole blocks of 1, 2, 4, … nodes: uneven shares cut the tree of
@@ -33,9 +34,9 @@
 //!
 //! Assumes that a worker's nodes take as long one by one whatever their number, that steps do not overlap, and that
 //! what a link carries takes its bandwidth as long as the exchange takes. Valid where all wait for all and workers sum
-//! gradients among themselves. A link that turns slow later is seen as a longer X, and no worker is named for it. A plain state
-//! machine over numbers that it is given; it reads no clock. Checked by property (noise never moves shares to and fro,
-//! a change is followed within 20 steps) and beside runs of two builds.
+//! gradients among themselves. A link that turns slow later is seen as a longer X, and no worker is named for it. A
+//! plain state machine over numbers that it is given; it reads no clock. Checked by property (noise never moves shares
+//! to and fro, a change is followed within 20 steps) and beside runs of two builds.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -47,6 +48,8 @@ use crate::mapping::{self, Problem, Worker};
 
 /// The standard error of a median, beside that of a mean.
 const MEDIAN_ERROR: f64 = 1.2533;
+/// Bytes per second to a worker whose link was not measured: it is on the coordinator's machine.
+const LOCAL_BYTES_PER_S: f64 = 1e9;
 /// The standard deviation of a normal law, in median absolute deviations.
 const DEVIATION: f64 = 1.4826;
 /// Most doublings of the gain that a change back needs.
@@ -83,8 +86,8 @@ pub struct Step {
     pub workers: Vec<Observation>,
     /// Seconds of the step: the longest of a worker.
     pub step_s: f64,
-    /// Seconds of the exchange: the shortest of a worker.
-    pub exchange_s: f64,
+    /// Seconds of the update: the longest of a worker.
+    pub update_s: f64,
 }
 
 /// What is to be done.
@@ -125,7 +128,7 @@ pub struct Shares {
     links_s: BTreeMap<u64, f64>,
     /// Who had how many virtual nodes in the last step.
     shares: Vec<(u64, u32)>,
-    /// Of the steps since then: all of it, what follows the computing, and the exchange.
+    /// Of the steps since then: all of it, what follows the computing, and the update.
     steps_s: VecDeque<[f64; 3]>,
     /// Steps in a row that asked for this.
     streak: (Option<Action>, u32),
@@ -155,8 +158,8 @@ struct Model<'s> {
     node_s: Vec<f64>,
     links_s: Vec<f64>,
     virtual_nodes: u32,
-    /// Seconds of a vector that no link explains, and that of the slowest link relative to what was measured of it.
-    other_s: f64,
+    /// Seconds of the exchange that no link explains, and what a link takes relative to what was measured of it.
+    fixed_s: f64,
     link_share: f64,
     rest_s: f64,
     shares: &'s [(u64, u32)],
@@ -245,8 +248,8 @@ impl Shares {
             push(self.nodes_s.entry(seen.worker).or_default(), node_s, self.limits.window);
         }
         let after_s = (step.step_s - longest_s).max(0.0);
-        let exchange_s = if is_time(step.exchange_s) { step.exchange_s } else { 0.0 };
-        push(&mut self.steps_s, [step.step_s, after_s, exchange_s.min(after_s)], self.limits.window);
+        let update_s = if is_time(step.update_s) { step.update_s } else { 0.0 };
+        push(&mut self.steps_s, [step.step_s, after_s, update_s.min(after_s)], self.limits.window);
     }
 
     /// The relative error of the least certain median.
@@ -260,7 +263,7 @@ impl Shares {
     }
 
     fn model(&self) -> Model<'_> {
-        let [after_s, exchange_s] = [1, 2].map(|part| median(self.steps_s.iter().map(|step| step[part])));
+        let [after_s, update_s] = [1, 2].map(|part| median(self.steps_s.iter().map(|step| step[part])));
         let mut model = Model {
             workers: self.shares.iter().map(|(worker, _)| *worker).collect(),
             node_s: self
@@ -271,22 +274,23 @@ impl Shares {
             links_s: self
                 .shares
                 .iter()
-                .map(|(worker, _)| self.links_s.get(worker).copied().unwrap_or(0.0))
+                .map(|(worker, _)| {
+                    self.links_s.get(worker).copied().unwrap_or(self.gradient_bytes / LOCAL_BYTES_PER_S)
+                })
                 .collect(),
             virtual_nodes: self.shares.iter().map(|(_, count)| count).sum(),
-            other_s: 0.0,
+            fixed_s: 0.0,
             link_share: 0.0,
-            rest_s: (after_s - exchange_s).max(0.0),
+            rest_s: update_s,
             shares: &self.shares,
         };
         let counts = model.present();
-        let vectors = model.vectors(&counts);
-        if vectors > 0.0 {
-            let vector_s = exchange_s / vectors;
-            let link_s = model.link_s(&counts);
-            // A link that was slower when it was measured is as slow as the exchange at most.
-            model.link_share = if link_s > 0.0 { (vector_s / link_s).min(1.0) } else { 0.0 };
-            model.other_s = (vector_s - link_s * model.link_share).max(0.0);
+        let exchange_s = (after_s - update_s).max(0.0);
+        let linked_s = model.link_s(&counts) * model.vectors(&counts);
+        if linked_s > 0.0 {
+            // A link that was slower when it was measured takes as long as the exchange at most.
+            model.link_share = (exchange_s / linked_s).min(1.0);
+            model.fixed_s = (exchange_s - linked_s).max(0.0);
         }
         model
     }
@@ -350,7 +354,8 @@ impl Model<'_> {
     }
 
     fn exchange_s(&self, counts: &[u32]) -> f64 {
-        (self.other_s + self.link_s(counts) * self.link_share) * self.vectors(counts)
+        let vectors = self.vectors(counts);
+        if vectors > 0.0 { self.fixed_s + self.link_s(counts) * self.link_share * vectors } else { 0.0 }
     }
 
     fn step_s(&self, counts: &[u32]) -> f64 {
@@ -390,8 +395,11 @@ impl Model<'_> {
                 most: most(link_s),
             };
             let workers: Vec<Worker> = self.node_s.iter().zip(&self.links_s).map(worker).collect();
-            let vector_s = self.other_s + limit_s * self.link_share;
-            let sync_s = |used: u32| 2.0 * f64::from(used - 1) / f64::from(used) * vector_s + self.rest_s;
+            let link_s = limit_s * self.link_share;
+            let sync_s = |used: u32| match used {
+                1 => self.rest_s,
+                _ => self.rest_s + self.fixed_s + 2.0 * f64::from(used - 1) / f64::from(used) * link_s,
+            };
             let problem = Problem { workers: &workers, virtual_nodes: self.virtual_nodes, sync_s: &sync_s };
             let counts = mapping::solve(&problem).ok()?.counts;
             let step_s = self.step_s(&counts);

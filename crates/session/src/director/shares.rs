@@ -52,7 +52,7 @@ impl ShareDirector {
 
     /// The window as one step of the mean length.
     fn step(&self, window: &Window) -> Option<Step> {
-        let mut step = Step { workers: Vec::new(), step_s: 0.0, exchange_s: f64::INFINITY };
+        let mut step = Step { workers: Vec::new(), step_s: 0.0, update_s: 0.0 };
         for (worker, share) in self.windows.shares() {
             let done = window.get(worker)?;
             let times = done.virtual_nodes as f64 / f64::from((*share).max(1));
@@ -62,7 +62,7 @@ impl ShareDirector {
                 compute_s: done.compute_s / times,
             });
             step.step_s = step.step_s.max(done.duration_s / times);
-            step.exchange_s = step.exchange_s.min(done.exchange_s / times);
+            step.update_s = step.update_s.max(done.update_s / times);
         }
         Some(step)
     }

@@ -21,8 +21,8 @@ pub(crate) struct Done {
     pub(crate) compute_s: f64,
     /// Seconds of the steps.
     pub(crate) duration_s: f64,
-    /// Seconds of the exchanges, with the waiting in them.
-    pub(crate) exchange_s: f64,
+    /// Seconds of the updates.
+    pub(crate) update_s: f64,
 }
 
 /// What each member did in some steps.
@@ -125,7 +125,7 @@ impl Windows {
                 virtual_nodes: record.nodes_s.len(),
                 compute_s: record.gradients_s(),
                 duration_s: record.duration_s,
-                exchange_s: record.exchange_s,
+                update_s: record.update_s,
             };
             self.told.entry(record.step).or_default().insert(worker, done);
         }
@@ -148,7 +148,7 @@ impl Windows {
                 sum.virtual_nodes += done.virtual_nodes;
                 sum.compute_s += done.compute_s;
                 sum.duration_s += done.duration_s;
-                sum.exchange_s += done.exchange_s;
+                sum.update_s += done.update_s;
             }
             let longest_s = self.window.values().map(|done| done.compute_s).fold(0.0, f64::max);
             if longest_s >= WINDOW_S {
