@@ -19,7 +19,7 @@
 //! | U      | workers with any                                                             | 1    |
 //! | p(n)   | most partial sums that a worker has: its complete subtrees of the sum        | 1    |
 //! | b      | bytes of a gradient                                                          | B    |
-//! | B_i    | bandwidth of the worker's link, where it was measured; else 1 GB/s, as memory that processes share | B/s |
+//! | B_i    | bandwidth of the worker's link, where it was measured; else 1 GB/s, as shared memory has | B/s |
 //! | e      | `1.2533 · 1.4826 MAD / (median · sqrt K)`: relative error of a median, the largest over the workers | 1 |
 //!
 //! Candidates with all workers are the exact mapping of whole blocks of 1, 2, 4, … nodes: uneven shares cut the tree of
@@ -166,7 +166,7 @@ struct Model<'s> {
 }
 
 impl Shares {
-    /// Nothing is known yet of a run whose gradient has so many bytes.
+    /// Nothing is known yet of a run whose gradient has this many bytes.
     ///
     /// # Errors
     ///

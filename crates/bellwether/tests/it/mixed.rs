@@ -74,7 +74,7 @@ struct Watch<F> {
 impl<F: FnMut(&RunStatus<'_>) -> Vec<DirectorCommand>> Director for Watch<F> {
     fn direct(&mut self, seen: RunEvent<'_>, now: &RunStatus<'_>) -> Vec<DirectorCommand> {
         if let RunEvent::Journal(event) = seen {
-            self.seen.lock().unwrap().push(event.clone());
+            self.seen.lock().expect("no thread panicked").push(event.clone());
         }
         (self.act)(now)
     }
@@ -91,7 +91,7 @@ fn session(text: &str, folder: &StateDir, classes: &'static [usize], node_ms: &[
             (classes[place.min(classes.len() - 1)], node_ms[place.min(node_ms.len() - 1)].clone());
         Ok(Box::new(Unlike { line: Line::new(Duration::ZERO), class, node_ms }) as _)
     };
-    Session::builder(job::parse(text, "line", &[]).unwrap()).workload(build).state_dir(folder.clone())
+    Session::builder(job::parse(text, "line", &[]).expect("a job")).workload(build).state_dir(folder.clone())
 }
 
 fn watched(
@@ -100,8 +100,8 @@ fn watched(
 ) -> (Summary, RunOutcome, Vec<Event>) {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let session = session.director(Box::new(Watch { seen: seen.clone(), act }));
-    let (summary, outcome) = session.run(&mut |_| {}).unwrap();
-    let seen = seen.lock().unwrap().clone();
+    let (summary, outcome) = session.run(&mut |_| {}).expect("it begins");
+    let seen = seen.lock().expect("no thread panicked").clone();
     (summary, outcome, seen)
 }
 
@@ -110,8 +110,8 @@ fn times<const N: usize>(node_ms: [u64; N]) -> [Arc<AtomicU64>; N] {
 }
 
 fn state_dir() -> (tempfile::TempDir, StateDir) {
-    let folder = tempfile::tempdir().unwrap();
-    let state_dir = StateDir::find(Some(folder.path().into())).unwrap();
+    let folder = tempfile::tempdir().expect("a folder");
+    let state_dir = StateDir::find(Some(folder.path().into())).expect("a folder");
     (folder, state_dir)
 }
 

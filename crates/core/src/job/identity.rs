@@ -4,8 +4,8 @@ use super::{Feature, Job, Model, Sync};
 
 impl Job {
     /// The part of the job that decides bits, as canonical text. Two runs with the same identity and
-    /// the same kernel class train the same bytes, but in modes that [`Job::is_open_to_any_class`] names. Where data lies is not part of it; what the data
-    /// contain is, through the workload's fingerprint.
+    /// the same kernel class train the same bytes, but in modes that [`Job::is_open_to_any_class`] names. Where data
+    /// lies is not part of it; what the data contain is, through the workload's fingerprint.
     pub fn identity(&self) -> String {
         let mut parts = serde_json::json!({
             "mode": self.mode,
@@ -45,8 +45,8 @@ impl Job {
         parts.to_string()
     }
 
-    /// Whether workers of unlike kernel classes may train it together: in mode `mixed`, and where no step is done by all
-    /// workers together, so that its bits follow from the time that each takes anyway.
+    /// Whether workers of unlike kernel classes may train it together: in mode `mixed`, and where no step is done by
+    /// all workers together, so that its bits follow from the time that each takes anyway.
     pub fn is_open_to_any_class(&self) -> bool {
         self.mode.is_mixed() || Feature::UnlikeKernels.check(self).is_ok()
     }

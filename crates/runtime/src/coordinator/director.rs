@@ -81,7 +81,7 @@ pub enum Command {
     /// Let this worker leave at the next boundary without another in its place.
     LeaveOut(WorkerId),
     /// Let the workers share the virtual nodes by these speeds, which are relative to each other; the others are taken
-    /// for 1. Speeds that are no positive numbers are passed over.
+    /// for 1. Others than positive numbers are passed over.
     Share(BTreeMap<WorkerId, f64>),
     /// Let this worker leave at the next boundary, because its machine goes soon: another one takes its place.
     Relieve(WorkerId),

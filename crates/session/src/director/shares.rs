@@ -38,7 +38,7 @@ pub(crate) struct ShareDirector {
 }
 
 impl ShareDirector {
-    /// Of a job with so many samples in a step and so many bytes in a gradient. At least `fewest` workers stay.
+    /// Of a job with these samples in a step and these bytes in a gradient. At least `fewest` workers stay.
     pub(crate) fn new(batch: u64, gradient_bytes: u64, fewest: usize) -> ShareDirector {
         ShareDirector {
             shares: Shares::new(Limits::default(), gradient_bytes).expect("the default limits are valid"),

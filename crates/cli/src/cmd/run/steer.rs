@@ -15,8 +15,8 @@ pub(crate) struct SteerArguments {
     pub(super) autoscale: AutoscaleArguments,
     #[command(flatten)]
     stragglers: StragglerArguments,
-    /// Share the virtual nodes among the workers by what each takes, as it is measured while the run goes on; or equally,
-    /// or by --worker-speed [default: measured in mode `mixed`, else equal]
+    /// Share the virtual nodes among the workers by what each takes, as it is measured while the run goes on; or
+    /// equally, or by --worker-speed [default: measured in mode `mixed`, else equal]
     #[arg(long, value_enum)]
     shares: Option<Shares>,
 }
