@@ -28,8 +28,8 @@ pub mod session {
     pub use bellwether_runtime::coordinator::{Director, DirectorCommand, RunEvent, RunStatus};
     pub use bellwether_runtime::run_dir::{RunDir, RunDirError, StateDir};
     pub use bellwether_session::{
-        Autoscale, Builder, Note, Observe, Program, Progress, Role, RunError, Session, Spawn, Timeouts,
-        Vanishing, apply_plan,
+        Autoscale, Builder, Note, Observe, Program, Progress, Role, RunError, Session, Sharing, Spawn,
+        Timeouts, Vanishing, apply_plan,
     };
 }
 

@@ -132,6 +132,13 @@ pub enum Event {
         #[serde(flatten)]
         boot: Boot,
     },
+    /// What a worker computes with, in a run that is open to workers of any kernel class.
+    KernelClass {
+        /// Who.
+        worker: u64,
+        /// Its kernel class.
+        class: String,
+    },
     /// A connection or a worker was not let in.
     Refused {
         /// Its address, or the worker's number.

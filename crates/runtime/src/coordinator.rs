@@ -22,7 +22,6 @@ use crate::optimizer::Optimizer;
 use crate::order::SampleOrder;
 use crate::run_dir::leftovers::{Leftover, Leftovers};
 use crate::run_dir::{RunDir, RunDirError};
-use checkpoints::Stored;
 use data_planes::Planes;
 use lines::Lines;
 use observer::Observer;
@@ -52,6 +51,7 @@ mod turns;
 
 pub use crate::run_dir::Endpoint;
 pub use batch::BatchPlan;
+pub use data_planes::MeasureLinks;
 pub use director::{Command as DirectorCommand, Director, RunEvent, RunStatus};
 pub use spawn::{Spawn, Spawned};
 pub use status::STANDBY;
@@ -113,8 +113,8 @@ pub struct Options {
     pub expected_step_s: Option<f64>,
     /// Whether a late worker is replaced even if the run cannot go on without it.
     pub replaces_alone: bool,
-    /// Whether workers measure their link to the data plane before they train.
-    pub measure_link: bool,
+    /// Which workers measure their link to the data plane before they train.
+    pub measure_links: MeasureLinks,
     /// How fast workers compute, relative to each other: they share the virtual nodes by it. Those that are not named
     /// are taken for 1.
     pub speeds: BTreeMap<WorkerId, f64>,
@@ -238,6 +238,8 @@ struct Run {
     sizes: Vec<(u64, usize, usize)>,
     /// What carried each worker's last exchange to its peers.
     links: BTreeMap<WorkerId, status::Links>,
+    /// What each worker computes with, where the run is open to any kernel class.
+    classes: BTreeMap<WorkerId, String>,
     /// Updates that were written down.
     updates: u64,
     children: BTreeMap<WorkerId, Box<dyn Spawned>>,
@@ -307,7 +309,10 @@ fn config(options: &Options, resumed: Option<Resumed>) -> Config {
 }
 
 impl Run {
-    fn open(options: Options, observer: Observer) -> Result<Self, CoordinatorError> {
+    fn open(mut options: Options, observer: Observer) -> Result<Self, CoordinatorError> {
+        if options.job.is_open_to_any_class() {
+            options.workload = options.workload.map(WorkloadDescription::of_any_class);
+        }
         let dir = RunDir::at(&options.folder);
         let journal_path = dir.journal_file();
         let history = dir.history().map_err(|source| CoordinatorError::RunDir { verb: "read", source })?;
@@ -334,6 +339,7 @@ impl Run {
             leftovers,
             sizes: Vec::new(),
             links: BTreeMap::new(),
+            classes: BTreeMap::new(),
             updates: 0,
             began: Instant::now(),
             seen: Instant::now(),
@@ -439,26 +445,6 @@ impl Run {
                 Action::End(end) => self.end = Some(end),
             }
         }
-    }
-
-    fn stored(&mut self, stored: Stored) {
-        let step = stored.step;
-        let result = match stored.result {
-            Ok((path, bytes)) => {
-                let path = path.display().to_string();
-                self.last_checkpoint = Some(path.clone());
-                let Stored { seconds, stall_s, .. } = stored;
-                self.write(&Journaled::Checkpointed { step, path, bytes, seconds, stall_s });
-                // Whatever a power cut takes, the journal knows of this point.
-                self.lines.sync_in_background();
-                Ok(())
-            }
-            Err(reason) => {
-                self.write(&Journaled::CheckpointFailed { step, reason: reason.clone() });
-                Err(reason)
-            }
-        };
-        self.handle(Event::Checkpoint(step, result));
     }
 
     /// Waits for the workers to end, and tells the result.

@@ -41,7 +41,7 @@ pub mod reporting;
 pub mod work_queue;
 
 pub use bellwether_core::record::{StepRecord, UnitRecord};
-pub use description::{WorkloadDescription, different_parts};
+pub use description::{WorkloadDescription, any_class, different_parts};
 pub use evaluation::EvaluationRecord;
 pub use mismatch::{Mismatch, Verdict};
 pub use phase::{Peer, Phase, Serve, ServerReport};
@@ -102,7 +102,7 @@ pub struct Membership {
 }
 
 /// The host of an address.
-fn host(address: &str) -> &str {
+pub(crate) fn host(address: &str) -> &str {
     address.rsplit_once(':').map_or(address, |(host, _)| host)
 }
 

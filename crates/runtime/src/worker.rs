@@ -126,12 +126,9 @@ pub fn run<E: Into<WorkloadError>>(
         WorkerError::Task(what)
     };
     let connector = Connector { me: welcome.worker, token: options.token.clone(), inbox: listener.inbox() };
-    if welcome.measure_link {
-        // Before there is anything to compute, so that nothing disturbs it.
-        match connector.probe(&welcome.data_address) {
-            Ok(link) => connection.say(link),
-            Err(why) => return Err(fail(WorkloadError::new(format!("the link cannot be measured: {why}")))),
-        }
+    // Before there is anything to compute, so that nothing disturbs it.
+    if let Some(link) = measured_link(&connector, &welcome).map_err(fail)? {
+        connection.say(link);
     }
     let slices = Slices::open(&welcome)
         .map_err(|error| fail(WorkloadError::new(format!("{error}; {}", error.hint()))))?;
@@ -146,7 +143,7 @@ pub fn run<E: Into<WorkloadError>>(
         (Err(error), None) => return Err(fail(error)),
     };
     connection.say(stages.took());
-    engine.alternates = welcome.measure_link;
+    engine.alternates = welcome.alternates;
     let description = WorkloadDescription::of(engine.workload.as_ref());
     connection.introduce(|identity| identity.workload = Some(description.clone()));
     connection.say(FromWorker::Warmed(description));
@@ -171,6 +168,20 @@ pub fn run<E: Into<WorkloadError>>(
         doubt: Doubt::of(&job),
     };
     worker.run()
+}
+
+/// What a worker says of its link to the coordinator, where it is to measure that; a profile cannot do without.
+fn measured_link(connector: &Connector, welcome: &Welcome) -> Result<Option<FromWorker>, WorkloadError> {
+    if !welcome.measure_link {
+        return Ok(None);
+    }
+    match connector.probe(&welcome.data_address) {
+        Ok(link) => Ok(Some(link)),
+        Err(why) if welcome.alternates => {
+            Err(WorkloadError::new(format!("the link cannot be measured: {why}")))
+        }
+        Err(_) => Ok(None),
+    }
 }
 
 /// Opens the session of a worker that peers reach at `listener`.

@@ -400,6 +400,7 @@ pub trait Workload {
     }
 
     /// All that decides bits beyond the job file: back-end, version, instruction set, threads, and a
-    /// digest of the data. Workers of one job must agree on it.
+    /// digest of the data. Workers of one job must agree on it. Its parts are separated by `; `. In runs that are open
+    /// to any kernel class only those that begin with `data ` or `fixed ` must be equal: they say what is trained on.
     fn fingerprint(&self) -> String;
 }

@@ -57,6 +57,7 @@ pub mod promise;
 pub mod queues;
 pub mod registry;
 pub mod search;
+pub mod shares;
 pub mod speed;
 pub mod stragglers;
 pub mod synchronise;

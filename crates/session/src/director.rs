@@ -11,11 +11,12 @@ mod phases;
 pub(crate) mod revocations;
 pub(crate) mod rung;
 pub(crate) mod servers;
+pub(crate) mod shares;
 pub(crate) mod slurm;
 pub(crate) mod stop;
 pub(crate) mod stragglers;
 pub(crate) mod synchronise;
-mod windows;
+pub(crate) mod windows;
 
 /// Several directors as one; without any, nothing has to be shown.
 pub(crate) fn together(directors: Vec<Box<dyn Director>>) -> Option<Box<dyn Director>> {

@@ -21,12 +21,17 @@ pub(crate) fn values(file: &Path, job: &Job, workload: &mut dyn Workload) -> Res
             "name a checkpoint of a run of the same model, RUN/checkpoints/step-000000000123.safetensors",
         )
     })?;
-    let fresh = || {
-        let (mut parameters, mut state) = (vec![0.0; values.len()], vec![0.0; layout.state_count()]);
-        workload.initialize(job.seed, &mut parameters, &mut state);
-        state
-    };
-    let state = state.unwrap_or_else(fresh);
+    let parameters = values.len();
+    let state = state.unwrap_or_else(|| drawn(job, workload).split_off(parameters));
     values.extend(state);
     Ok(values)
+}
+
+/// The weights of the job's seed: parameters, then state.
+pub(crate) fn drawn(job: &Job, workload: &mut dyn Workload) -> Vec<f32> {
+    let layout = workload.layout();
+    let (mut parameters, mut state) = (vec![0.0; layout.parameter_count()], vec![0.0; layout.state_count()]);
+    workload.initialize(job.seed, &mut parameters, &mut state);
+    parameters.extend(state);
+    parameters
 }

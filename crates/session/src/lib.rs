@@ -59,6 +59,7 @@ mod workload;
 pub use begin::planned::apply as apply_plan;
 pub use director::autoscale::Autoscale;
 pub use director::revocations::Vanishing;
+pub use director::shares::Sharing;
 pub use error::RunError;
 pub use options::{Timeouts, reachable};
 pub use outlook::Outlook;

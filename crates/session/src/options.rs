@@ -8,7 +8,7 @@ use std::time::Duration;
 use bellwether_core::InputError;
 use bellwether_core::job::{CheckedJob, Model};
 use bellwether_core::plan::Synchronisation;
-use bellwether_runtime::coordinator::Options;
+use bellwether_runtime::coordinator::{MeasureLinks, Options};
 use bellwether_runtime::membership::WorkloadDescription;
 use bellwether_runtime::run_dir::RunDir;
 
@@ -74,7 +74,7 @@ pub(crate) fn options(
         plain_transport: None,
         expected_step_s: None,
         replaces_alone: false,
-        measure_link: false,
+        measure_links: MeasureLinks::Never,
         job,
     })
 }

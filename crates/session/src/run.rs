@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 
 use bellwether_core::InputError;
-use bellwether_core::job::{CheckedJob, CheckpointUrl, WorkerRange};
+use bellwether_core::job::{CheckedJob, CheckpointUrl, Reduce, WorkerRange};
 use bellwether_core::plan::Plan;
 use bellwether_core::record::{Planned, RunOutcome, Summary};
 use bellwether_core::units::DollarsPerHour;
 use bellwether_runtime::control::Token;
-use bellwether_runtime::coordinator::{self, Director, Options};
+use bellwether_runtime::coordinator::{self, Director, MeasureLinks, Options};
 use bellwether_runtime::membership::WorkloadDescription;
 use bellwether_runtime::optimizer::Optimizer;
 use bellwether_runtime::run_dir::{RunDir, StateDir};
@@ -20,8 +20,10 @@ use crate::begin::speed;
 use crate::begin::store::{self, Origin};
 use crate::director::autoscale::{Autoscale, Autoscaler};
 use crate::director::revocations::{RevocationDirector, Vanishing};
+use crate::director::shares::{ShareDirector, Sharing};
 use crate::director::stop::StopRules;
 use crate::director::stragglers::Replacer;
+use crate::director::windows::Expected;
 use crate::director::{batch, rung, servers, synchronise, together};
 use crate::error::RunError;
 use crate::options::{LOOPBACK, Timeouts, is_free, options, reachable};
@@ -60,6 +62,8 @@ pub struct Session {
     chooses: bool,
     schedule: Vec<(u64, u32)>,
     speeds: Vec<f64>,
+    /// `None`: as the job's mode has it.
+    sharing: Option<Sharing>,
     plan: Option<Plan>,
     price: Option<DollarsPerHour>,
     listen: Option<SocketAddr>,
@@ -123,8 +127,13 @@ impl Session {
         if let Some(asked) = &self.autoscale {
             directors.push(Box::new(Autoscaler::new(asked, &self.job, self.range(), &run)?));
         }
+        directors.extend(self.share_director(description));
         if let Some(per_hour) = self.stragglers_per_hour {
-            directors.push(Box::new(Replacer::new(per_hour, speeds.clone())));
+            let expected = match self.sharing_or_usual() {
+                Sharing::Measured => Expected::SameTime,
+                Sharing::Equal => Expected::Speeds(speeds.clone()),
+            };
+            directors.push(Box::new(Replacer::new(per_hour, expected)));
         }
         directors.extend(servers::director(&self.job, description));
         directors.extend(setup.map(synchronise::director));
@@ -177,6 +186,13 @@ impl Session {
         let weights = match &self.job.initial_weights {
             Some(file) if !self.has_checkpoint(&description) => {
                 Some(initial::values(file, &self.job, workload.as_mut())?)
+            }
+            // Unlike machines may draw other weights from the same seed.
+            None if self.job.is_open_to_any_class()
+                && self.workload.initial_weights().is_none()
+                && !self.has_checkpoint(&description) =>
+            {
+                Some(initial::drawn(&self.job, workload.as_mut()))
             }
             _ => None,
         };
@@ -271,8 +287,32 @@ impl Session {
                 .as_ref()
                 .map(|planned| self.job.batch.size as f64 / planned.examples_per_s),
             replaces_alone: self.replaces_alone,
+            measure_links: match self.sharing_or_usual() {
+                Sharing::Measured => MeasureLinks::OfOtherMachines,
+                Sharing::Equal => MeasureLinks::Never,
+            },
             ..options(run, self.job.clone(), description, listen)?
         })
+    }
+
+    /// How the workers share the virtual nodes: in mode `mixed` by what they take, unless it was said otherwise.
+    fn sharing_or_usual(&self) -> Sharing {
+        let usual = if self.job.mode.is_mixed() { Sharing::Measured } else { Sharing::Equal };
+        self.sharing.unwrap_or(usual)
+    }
+
+    /// Who moves virtual nodes between workers, where it was asked for.
+    fn share_director(&self, description: &WorkloadDescription) -> Option<Box<dyn Director>> {
+        // Units of work are granted one by one at servers.
+        let is_asked =
+            self.sharing_or_usual() == Sharing::Measured && self.job.sync.reduce == Reduce::AllReduce;
+        // Who is late is replaced, and the number of workers is another's to choose.
+        let stay =
+            self.stragglers_per_hour.is_some() || self.autoscale.is_some() || !self.schedule.is_empty();
+        let fewest = if stay { usize::MAX } else { self.range().min as usize };
+        let parameters = description.layout.parameter_count() as u64;
+        let bytes = self.job.exchange.precision.bytes() * parameters;
+        is_asked.then(|| Box::new(ShareDirector::new(self.job.batch.size, bytes, fewest)) as _)
     }
 
     /// The fewest workers to begin with while the others wait for machines: also where a daemon asks for a number, as

@@ -28,8 +28,8 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ("federation", 9000, "federations: queues that overflow, games, and the answers of both"),
     (
         "sched",
-        21800,
-        "a policy per file; queues around them, with jobs wider than those; planner, the search for a cluster with its bounds, programs, control of one run; samplers, trial schedulers and evolution, as plain values; fleets of machines, and the odds of a plan",
+        22200,
+        "a policy per file; queues around them, with jobs wider than those; planner, the search for a cluster with its bounds, programs, control of one run, shares of its workers among it; samplers, trial schedulers and evolution, as plain values; fleets of machines, and the odds of a plan",
     ),
     (
         "sim",
@@ -38,8 +38,8 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ),
     (
         "runtime",
-        39900,
-        "copies of a run's folder, membership with its verdicts and its hosts, on which members confer, and starts, with waits for machines and tickets for their jobs, data plane, over shared memory and in two phases too, checkpoints, also in slices with the object stores that hold them, the processes of a run, and lists of runs, inference by workers that come and go, leases in the state directory",
+        40000,
+        "copies of a run's folder, membership with its verdicts and its hosts, on which members confer, and starts, with waits for machines and tickets for their jobs, data plane, over shared memory and in two phases too, checkpoints, also in slices with the object stores that hold them, the processes of a run, and lists of runs, inference by workers that come and go, leases in the state directory, runs that are open to any kernel class",
     ),
     (
         "workloads",
@@ -53,8 +53,8 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ),
     (
         "session",
-        12700,
-        "what a run begins with, its directors, its process, workers as Slurm's jobs, also of an earlier coordinator, scripts with their logs and GPUs, the stages profile (with a \
+        13000,
+        "what a run begins with, its directors, shares that follow measured speeds among them, its process, workers as Slurm's jobs, also of an earlier coordinator, scripts with their logs and GPUs, the stages profile (with a \
          framework's own trace) and tune, \
          curves, work to a loss, plain weights, the machine, rules that stop a run, supernets and what they are worth; machines of four providers with their leases",
     ),

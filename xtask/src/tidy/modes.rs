@@ -30,7 +30,8 @@ const INTRODUCTION: &str = "\
 
 A mode is how gradients become updates. `exact` is the default of the [job file](job-file.md), `goodput` is the table
 `[mode.goodput]`, `servers` is `reduce = \"servers\"`. A phase of `\"asp\"` or `\"ssp:K\"` is `asynchronous`, one of
-`\"gossip\"` is `gossip`, one of `\"local:H\"` is `local`. A job with several phases can do what all of its modes can do.
+`\"gossip\"` is `gossip`, one of `\"local:H\"` is `local`. `mixed` is `mode = \"mixed\"`, which stands in the place of
+`exact` and beside the others. A job with several phases can do what all of its modes can do.
 
 - *yes*: a test shows it.
 - *no*: the job is refused, with the reason below.

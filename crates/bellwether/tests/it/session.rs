@@ -9,7 +9,7 @@ use bellwether::session::{RunError, RunOutcome, Session, Spawn, StateDir};
 use own_workload::{JOB, Line};
 
 #[path = "../../examples/own_workload.rs"]
-mod own_workload;
+pub(crate) mod own_workload;
 
 #[test]
 fn a_workload_of_ones_own_keeps_its_digest_when_it_is_resized_and_loses_a_worker() {

@@ -1,11 +1,11 @@
 //! What of a job decides bits.
 
-use super::{Job, Model, Sync};
+use super::{Feature, Job, Model, Sync};
 
 impl Job {
     /// The part of the job that decides bits, as canonical text. Two runs with the same identity and
-    /// the same kernel class train the same bytes. Where data lies is not part of it; what the data
-    /// contain is, through the workload's fingerprint.
+    /// the same kernel class train the same bytes, but in modes that [`Job::is_open_to_any_class`] names. Where data
+    /// lies is not part of it; what the data contain is, through the workload's fingerprint.
     pub fn identity(&self) -> String {
         let mut parts = serde_json::json!({
             "mode": self.mode,
@@ -43,6 +43,12 @@ impl Job {
             parts["stop"] = serde_json::json!([self.stop.identity(), self.evaluation]);
         }
         parts.to_string()
+    }
+
+    /// Whether workers of unlike kernel classes may train it together: in mode `mixed`, and where no step is done by
+    /// all workers together, so that its bits follow from the time that each takes anyway.
+    pub fn is_open_to_any_class(&self) -> bool {
+        self.mode.is_mixed() || Feature::UnlikeKernels.check(self).is_ok()
     }
 
     /// What of the model decides bits: where a script and its interpreter lie does not, and the kernel class says on

@@ -1,4 +1,5 @@
-//! What may change while a job is trained: nothing, or the batch and with it the learning rate.
+//! What may change while a job is trained: nothing, the kernels of its workers, or the batch and with it the learning
+//! rate.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,6 +11,9 @@ pub enum Mode {
     /// Nothing: the trained parameters are the same bytes for any number of workers.
     #[default]
     Exact,
+    /// The kernels: workers of any kernel class train together. Samples, order and batch are those of mode `exact`; how
+    /// a gradient is rounded depends on which worker computes it.
+    Mixed,
     /// The batch grows where larger batches train faster, and the learning rate with it. The trained parameters are the
     /// same bytes for the same changes of the batch, for any number of workers.
     Goodput(Goodput),
@@ -65,8 +69,13 @@ impl Mode {
     /// How the batch may move, if it may.
     pub fn goodput(&self) -> Option<&Goodput> {
         match self {
-            Mode::Exact => None,
+            Mode::Exact | Mode::Mixed => None,
             Mode::Goodput(goodput) => Some(goodput),
         }
+    }
+
+    /// Whether workers of any kernel class train together.
+    pub fn is_mixed(&self) -> bool {
+        *self == Mode::Mixed
     }
 }

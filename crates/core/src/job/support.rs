@@ -28,6 +28,8 @@ pub enum TrainingMode {
     Gossip,
     /// Virtual nodes train by themselves for some steps, and an outer step follows what they moved (`"local:H"`).
     Local,
+    /// Workers of any kernel class train together (mode `mixed`); beside one of the others.
+    Mixed,
 }
 
 /// Something that may be asked of a run.
@@ -89,6 +91,10 @@ pub enum Feature {
     SlicedCheckpoints,
     /// The workers share the optimizer's state (`[sharding]`).
     Sharding,
+    /// Workers of unlike kernel classes train together.
+    UnlikeKernels,
+    /// The workers share the virtual nodes by their measured speeds (`--shares measured`).
+    MeasuredShares,
 }
 
 /// Whether a mode has a feature.
@@ -132,6 +138,7 @@ impl TrainingMode {
         let is_asynchronous = is_greedy || has(&|protocol| protocol.needs_servers());
         let at_servers = job.sync.reduce == Reduce::Servers;
         let moves = matches!(job.mode, Mode::Goodput(_));
+        let is_mixed = job.mode.is_mixed();
         let among_workers = has(&|protocol| *protocol == Protocol::Bsp) && !at_servers;
         [
             (is_asynchronous, TrainingMode::Asynchronous),
@@ -139,7 +146,8 @@ impl TrainingMode {
             (job.sync.has_outer_steps(), TrainingMode::Local),
             (at_servers, TrainingMode::Servers),
             (moves, TrainingMode::Goodput),
-            (among_workers && !moves, TrainingMode::Exact),
+            (is_mixed, TrainingMode::Mixed),
+            (among_workers && !moves && !is_mixed, TrainingMode::Exact),
         ]
         .into_iter()
         .filter_map(|(is_so, mode)| is_so.then_some(mode))

@@ -246,7 +246,7 @@ fn what_a_mode_cannot_do_is_refused_as_its_table_says() {
     let (asp, gossip) = (("sync.policy", "asp"), ("sync.policy", "gossip"));
     let (clip, verify) = (("optimizer.clip_norm", "1.0"), ("verify_every", "10"));
     let (verdict, bfloat) = (("verdict.every_steps", "10"), ("exchange.precision", "bf16"));
-    let greedy = ("sync.stragglers", "greedy");
+    let (greedy, mixed) = (("sync.stragglers", "greedy"), ("mode", "mixed"));
     for (sets, mode, feature) in [
         ([goodput, servers], TrainingMode::Servers, Feature::MovingBatch),
         ([goodput, asp], TrainingMode::Asynchronous, Feature::MovingBatch),
@@ -263,6 +263,7 @@ fn what_a_mode_cannot_do_is_refused_as_its_table_says() {
         ([bfloat, asp], TrainingMode::Asynchronous, Feature::Bfloat16),
         ([bfloat, gossip], TrainingMode::Gossip, Feature::Bfloat16),
         ([bfloat, greedy], TrainingMode::Asynchronous, Feature::Bfloat16),
+        ([mixed, verify], TrainingMode::Mixed, Feature::Verify),
     ] {
         let sets = sets.map(|(key, value)| (key.to_owned(), value.to_owned()));
         let error = parse::job(GOOD, "job.toml", &sets).expect_err("a combination that cannot be");
@@ -275,6 +276,19 @@ fn what_a_mode_cannot_do_is_refused_as_its_table_says() {
     assert!(Feature::MovingBatch.check(&exact).is_err() && Feature::Resize.check(&exact).is_ok());
     let phases = set("sync.policy", "{ phases = [[0.0, \"bsp\"], [0.5, \"gossip\"]] }").unwrap();
     assert!(TrainingMode::of(&phases).eq([TrainingMode::Gossip, TrainingMode::Exact]));
+}
+
+#[test]
+fn unlike_kernels_train_together_where_the_job_says_so_or_promises_no_bits() {
+    let open = |key: &str, value: &str| set(key, value).unwrap().is_open_to_any_class();
+    let switched = "{ phases = [[0.0, \"bsp\"], [0.5, \"asp\"]] }";
+    assert!(open("mode", "mixed") && open("sync.policy", "asp") && open("sync.policy", "ssp:2"));
+    assert!(!open("seed", "2") && !open("sync.policy", switched) && !open("sync.policy", "auto"));
+    assert!(!open("sync.stragglers", "greedy") && !open("sync.reduce", "servers"));
+    assert!(!open("sync.policy", "local:4") && !open("mode.goodput.max_batch", "128"));
+    let mixed = set("mode", "mixed").unwrap();
+    assert!(TrainingMode::of(&mixed).eq([TrainingMode::Mixed]));
+    assert_ne!(mixed.identity(), read(GOOD).unwrap().identity());
 }
 
 #[test]

@@ -10,7 +10,7 @@ use bellwether_core::plan::Synchronisation;
 use bellwether_runtime::channel::{AsyncStream, ConnectionKind, Hello, Stream, dial};
 use bellwether_runtime::control::generated::membership_client::MembershipClient;
 use bellwether_runtime::control::{Token, convert, generated as wire};
-use bellwether_runtime::coordinator::{self, Options};
+use bellwether_runtime::coordinator::{self, MeasureLinks, Options};
 use bellwether_runtime::membership::{FromWorker, Report, ToWorker, WorkerId, reporting};
 use bellwether_runtime::run_dir::RunDir;
 use hyper_util::rt::TokioIo;
@@ -74,7 +74,7 @@ pub(super) fn coordinate(folder: &str) {
         plain_transport: None,
         expected_step_s: None,
         replaces_alone: false,
-        measure_link: false,
+        measure_links: MeasureLinks::Never,
         speeds: BTreeMap::new(),
         director: None,
     };

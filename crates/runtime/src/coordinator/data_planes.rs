@@ -17,6 +17,17 @@ use crate::control::server::{Input, Inputs, Server};
 use crate::probe;
 use crate::run_dir::RunDir;
 
+/// Which workers measure their link to the coordinator's data plane before they train.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MeasureLinks {
+    /// None.
+    Never,
+    /// Those on other machines than the coordinator's.
+    OfOtherMachines,
+    /// All, for a profile: every second step then exchanges its gradients only once all are computed.
+    Profile,
+}
+
 /// Everything that listens for the coordinator, and the queue it all ends in.
 pub(super) struct Planes {
     /// What came, and when.
@@ -58,7 +69,7 @@ impl Planes {
             let _ = sender.send((Instant::now(), Incoming::State(told)));
         })
         .map_err(system("start a thread"))?;
-        if options.measure_link {
+        if options.measure_links != MeasureLinks::Never {
             serve_probes(data.inbox()).map_err(system("start a thread"))?;
         }
         Ok(Planes { incoming, server, data, checkpoints, status, told })

@@ -3,6 +3,8 @@
 //! The coordinator shows what happens and carries out what is asked; it knows no reason of its own. Nothing here may
 //! wait: the run stands still meanwhile.
 
+use std::collections::BTreeMap;
+
 use bellwether_core::prediction::Protocol;
 use bellwether_core::record::Event as Journaled;
 
@@ -76,6 +78,11 @@ pub enum Command {
     Unpause,
     /// Start a worker that takes the place of this one, which goes on until then.
     Replace(WorkerId),
+    /// Let this worker leave at the next boundary without another in its place.
+    LeaveOut(WorkerId),
+    /// Let the workers share the virtual nodes by these speeds, which are relative to each other; the others are taken
+    /// for 1. Others than positive numbers are passed over.
+    Share(BTreeMap<WorkerId, f64>),
     /// Let this worker leave at the next boundary, because its machine goes soon: another one takes its place.
     Relieve(WorkerId),
     /// Tell a worker of ours that its server will be taken away (SIGTERM, of a process).
@@ -126,6 +133,11 @@ impl Run {
             Command::Pause(worker) => self.handle(Event::Pause(worker)),
             Command::Unpause => self.handle(Event::Unpause),
             Command::Replace(worker) => self.handle(Event::Replace(worker)),
+            Command::LeaveOut(worker) => self.handle(Event::LeaveOut(worker)),
+            Command::Share(mut speeds) => {
+                speeds.retain(|_, speed| speed.is_normal() && *speed > 0.0);
+                self.handle(Event::Speeds(speeds));
+            }
             Command::Relieve(worker) => self.handle(Event::Relieve(worker)),
             Command::Warn(worker) => {
                 self.handle(Event::Revoked(worker));

@@ -6,25 +6,29 @@ use bellwether_core::record::{Event as Journaled, RunFailure, RunOutcome};
 use bellwether_core::words::count;
 
 use super::slices::Slices;
-use super::{REFUSAL_PERIOD, REFUSALS_MAX, Run, RunEvent, Session};
+use super::{MeasureLinks, REFUSAL_PERIOD, REFUSALS_MAX, Run, RunEvent, Session};
 use crate::control::server::{Input, Outgoing, envelope, welcome};
 use crate::control::{convert, generated as wire};
 use crate::membership::coordinator::{End, Event};
-use crate::membership::{FromWorker, ToWorker, WorkloadDescription};
+use crate::membership::{FromWorker, ToWorker, WorkerId, WorkloadDescription, any_class, host};
 
 /// Most characters of the reason of a verdict.
 const REASON_CHARACTERS_MAX: usize = 500;
+
+/// Most characters of a kernel class in the journal.
+const CLASS_CHARACTERS_MAX: usize = 500;
 
 impl Run {
     pub(super) fn input(&mut self, input: Input) {
         match input {
             Input::Opened { session, attach, outgoing } => self.opened(session, attach, outgoing),
-            Input::Said(session, message) => {
+            Input::Said(session, mut message) => {
                 let Some(worker) = self.workers_by_session.get(&session).copied() else { return };
-                if let FromWorker::Warmed(workload) = &message
-                    && !self.meet(workload)
-                {
-                    return;
+                if let FromWorker::Warmed(workload) = &mut message {
+                    self.note_class(worker, workload);
+                    if !self.meet(workload) {
+                        return;
+                    }
                 }
                 // Each worker's own account, before it is merged with the others'.
                 if let FromWorker::Report(report) = &message
@@ -45,6 +49,7 @@ impl Run {
                 if let Some(worker) = self.workers_by_session.remove(&session) {
                     self.sessions.remove(&worker);
                     self.links.remove(&worker);
+                    self.classes.remove(&worker);
                     self.slices_lost(worker);
                     self.handle(Event::Gone(worker, why));
                 }
@@ -137,6 +142,31 @@ impl Run {
         learnt.is_ok()
     }
 
+    /// Writes down what a worker computes with where the run is open to any kernel class; it is held to the rest.
+    fn note_class(&mut self, worker: WorkerId, workload: &mut WorkloadDescription) {
+        if !self.options.job.is_open_to_any_class() {
+            return;
+        }
+        let class: String = workload.fingerprint.chars().take(CLASS_CHARACTERS_MAX).collect();
+        workload.fingerprint = any_class(&workload.fingerprint);
+        if self.classes.get(&worker) != Some(&class) {
+            self.classes.insert(worker, class.clone());
+            self.write(&Journaled::KernelClass { worker, class });
+        }
+    }
+
+    /// Whether a worker that listens here measures its link.
+    fn measures_link(&self, address: &str) -> bool {
+        match self.options.measure_links {
+            MeasureLinks::Never => false,
+            MeasureLinks::OfOtherMachines => {
+                let data = self.planes.data.local_addr().to_string();
+                host(address) != host(&data)
+            }
+            MeasureLinks::Profile => true,
+        }
+    }
+
     fn opened(&mut self, session: u64, attach: wire::Attach, outgoing: Outgoing) {
         if let Some(reason) = self.machine.refusal(attach.worker, attach.instance) {
             self.refused(format!("worker {}", attach.worker), reason.clone());
@@ -145,7 +175,7 @@ impl Run {
             return;
         }
         let worker = if attach.worker == 0 { self.machine.new_worker() } else { attach.worker };
-        let workload = match attach.workload.map(convert::read_workload) {
+        let mut workload = match attach.workload.map(convert::read_workload) {
             Some(None) => {
                 let reason = "its description of the workload makes no sense".to_string();
                 return self.write(&Journaled::Refused { peer: format!("worker {worker}"), reason });
@@ -160,12 +190,16 @@ impl Run {
             job,
             data_address,
             run: self.options.run.clone(),
-            measure_link: self.options.measure_link,
+            measure_link: !attach.server && self.measures_link(&attach.address),
+            alternates: self.options.measure_links == MeasureLinks::Profile,
             checkpoint_url,
             origin_url,
         };
         if outgoing.send(Ok(welcome(first))).is_err() {
             return;
+        }
+        if let Some(workload) = &mut workload {
+            self.note_class(worker, workload);
         }
         // One that looked for another coordinator does not warm up again.
         if workload.as_ref().is_some_and(|workload| !self.meet(workload)) {

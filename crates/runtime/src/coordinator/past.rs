@@ -1,5 +1,6 @@
 //! What a run that is taken up again was so far: its name, its data, and where its checkpoints are.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
@@ -12,7 +13,7 @@ use crate::channel::Cipher;
 use crate::checkpoint::{Store, write_atomically};
 use crate::journal::{RunHistory, Task};
 use crate::membership::coordinator::Resumed;
-use crate::membership::{WorkloadDescription, different_parts};
+use crate::membership::{WorkloadDescription, any_class, different_parts};
 use crate::run_dir::RunDir;
 use crate::slices::Shelf;
 use crate::state::hex;
@@ -42,6 +43,8 @@ pub(super) struct Past {
     classes: BTreeSet<String>,
     /// What it was trained with last.
     task: Option<Task>,
+    /// Whether workers of any kernel class may go on.
+    is_open: bool,
 }
 
 impl Past {
@@ -74,6 +77,7 @@ impl Past {
             journal_lost,
             classes,
             task,
+            is_open: job.is_open_to_any_class(),
         };
         if let Some(workload) = options.workload.as_ref().filter(|known| !known.fingerprint.is_empty()) {
             past.accepted = past.accept(workload, options.accept_other_data)?;
@@ -87,13 +91,23 @@ impl Past {
         workload: &WorkloadDescription,
         accepts: bool,
     ) -> Result<Option<(String, String)>, CoordinatorError> {
-        match self.task.as_ref().and_then(|before| change(before, workload)) {
+        // A release that did not know of such runs wrote the whole class.
+        let before = self.task.as_ref().map(|task| {
+            let fingerprint = self.class_of(&task.fingerprint).into_owned();
+            Task { fingerprint, ..task.clone() }
+        });
+        match before.and_then(|before| change(&before, workload)) {
             Some((before, now)) if !accepts => {
                 let (before, now) = different_parts(&before, &now);
                 Err(CoordinatorError::OtherData { what: "the run".into(), before, now })
             }
             change => Ok(change),
         }
+    }
+
+    /// What of a kernel class matters to this run.
+    fn class_of<'c>(&self, class: &'c str) -> Cow<'c, str> {
+        if self.is_open { any_class(class).into() } else { class.into() }
     }
 
     /// Refuses a checkpoint of kernels that the run was never trained with.
@@ -104,6 +118,7 @@ impl Past {
         now: &str,
         accepts: bool,
     ) -> Result<(), CoordinatorError> {
+        let class = &*self.class_of(class);
         // The journal's last kernels are those of now, or the change was accepted.
         if accepts || class.is_empty() || class == now || self.classes.contains(class) {
             return Ok(());

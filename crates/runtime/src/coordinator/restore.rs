@@ -1,9 +1,11 @@
-//! What a run goes on from: the newest checkpoint that can be used.
+//! What a run goes on from, the newest checkpoint that can be used; and what it could go on from later.
 
 use bellwether_core::record::Event as Journaled;
 
+use super::checkpoints::Stored;
 use super::{CoordinatorError, Run, system};
 use crate::membership::WorkloadDescription;
+use crate::membership::coordinator::Event;
 
 impl Run {
     /// Finds the checkpoint that the run begins from, if there is one, once the layout is known.
@@ -57,5 +59,26 @@ impl Run {
         self.machine.set_checkpoint(Some(steps.remove(0)));
         self.machine.set_older_checkpoints(steps);
         Ok(())
+    }
+
+    /// A checkpoint was written, or could not be.
+    pub(super) fn stored(&mut self, stored: Stored) {
+        let step = stored.step;
+        let result = match stored.result {
+            Ok((path, bytes)) => {
+                let path = path.display().to_string();
+                self.last_checkpoint = Some(path.clone());
+                let Stored { seconds, stall_s, .. } = stored;
+                self.write(&Journaled::Checkpointed { step, path, bytes, seconds, stall_s });
+                // Whatever a power cut takes, the journal knows of this point.
+                self.lines.sync_in_background();
+                Ok(())
+            }
+            Err(reason) => {
+                self.write(&Journaled::CheckpointFailed { step, reason: reason.clone() });
+                Err(reason)
+            }
+        };
+        self.handle(Event::Checkpoint(step, result));
     }
 }

@@ -378,6 +378,7 @@ impl Coordinator {
             Event::Ended(worker) => self.ended(worker),
             Event::Scale(workers) => self.want(workers),
             Event::Replace(worker) => self.replace(worker),
+            Event::LeaveOut(worker) => self.leave_out(worker),
             Event::Relieve(worker) => self.relieve(worker),
             Event::Revoked(worker) => {
                 self.workers.entry(worker).and_modify(|w| w.revoked = true);

@@ -2,6 +2,12 @@
 
 use crate::workload::{Layout, Workload};
 
+/// What stands in the place of the kernels where a run is open to workers of any kernel class.
+const ANY_KERNELS: &str = "mixed";
+
+/// Parts of a kernel class that begin so name what is trained on, and not with what.
+const TASK_PARTS: [&str; 2] = ["data ", "fixed "];
+
 /// What a warmed-up worker says about its workload; all workers of a job must agree on it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WorkloadDescription {
@@ -25,6 +31,29 @@ impl WorkloadDescription {
             layout: workload.layout().clone(),
         }
     }
+
+    /// What workers of any kernel class must agree on, where a run is open to them.
+    #[must_use]
+    pub fn of_any_class(self) -> WorkloadDescription {
+        WorkloadDescription { fingerprint: any_class(&self.fingerprint), ..self }
+    }
+}
+
+/// A kernel class without the kernels: what it says of the data remains. One that is not known stays so.
+///
+/// ```
+/// use bellwether_runtime::membership::any_class;
+/// let class = any_class("torch 2.15.0; cpu AVX2; 1 thread; data 5e1f; fixed 77a0");
+/// assert_eq!(class, "mixed; data 5e1f; fixed 77a0");
+/// assert_eq!((any_class(&class), any_class("")), (class, String::new()));
+/// ```
+pub fn any_class(class: &str) -> String {
+    if class.is_empty() {
+        return String::new();
+    }
+    let is_kept = |part: &&str| TASK_PARTS.iter().any(|word| part.starts_with(word));
+    let kept = class.split("; ").filter(is_kept);
+    std::iter::once(ANY_KERNELS).chain(kept).collect::<Vec<_>>().join("; ")
 }
 
 /// The parts of two kernel classes that are not in the other, so that no reader has to compare long lines.

@@ -13,7 +13,7 @@ use bellwether_core::record::RunOutcome;
 use bellwether_runtime::control::Token;
 use bellwether_runtime::control::client::Control;
 use bellwether_runtime::coordinator::{
-    self, Director, DirectorCommand, Endpoint, Options, RunEvent, RunStatus,
+    self, Director, DirectorCommand, Endpoint, MeasureLinks, Options, RunEvent, RunStatus,
 };
 
 /// Ticks that must come while messages pour in: of a coordinator that only answers, none does.
@@ -60,7 +60,7 @@ pub(crate) fn options(folder: &Path, token: Token) -> Options {
         plain_transport: None,
         expected_step_s: None,
         replaces_alone: false,
-        measure_link: false,
+        measure_links: MeasureLinks::Never,
         speeds: BTreeMap::new(),
         director: None,
     }

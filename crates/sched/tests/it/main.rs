@@ -16,6 +16,7 @@ mod packed_program;
 mod plan;
 mod plan_ways;
 mod promise;
+mod shares;
 mod stragglers;
 mod synchronise;
 mod tune;

@@ -1,16 +1,18 @@
 //! Watches for workers that turn slow, and has them replaced.
 
-use std::collections::BTreeMap;
-
 use bellwether_core::record::Event;
 use bellwether_runtime::coordinator::{Director, DirectorCommand, RunEvent, RunStatus};
 use bellwether_runtime::membership::WorkerId;
 use bellwether_sched::stragglers::{Action, Limits, Slow, Stragglers};
 
-use super::windows::Windows;
+use super::windows::{Expected, Windows};
 
 /// Of two workers it cannot be said which is slow and which is quick.
 const LEAST_WORKERS: usize = 3;
+
+/// Windows in a row for which a worker is late before it is replaced where shares follow what workers take: it is given
+/// less first, which takes fewer.
+const DWELL_AFTER_SHARES: u64 = 20;
 
 /// Replaces stragglers.
 #[derive(Debug)]
@@ -20,12 +22,15 @@ pub(crate) struct Replacer {
 }
 
 impl Replacer {
-    /// Replaces at most this many workers within an hour. Of workers without a known speed it is taken for 1.
-    pub(crate) fn new(per_hour: u32, speeds: BTreeMap<WorkerId, f64>) -> Replacer {
-        let limits = Limits { per_hour, ..Limits::default() };
+    /// Replaces at most this many workers within an hour.
+    pub(crate) fn new(per_hour: u32, expected: Expected) -> Replacer {
+        let limits = match expected {
+            Expected::Speeds(_) => Limits { per_hour, ..Limits::default() },
+            Expected::SameTime => Limits { per_hour, dwell_steps: DWELL_AFTER_SHARES, ..Limits::default() },
+        };
         Replacer {
             stragglers: Stragglers::new(limits).expect("the default limits are valid"),
-            windows: Windows::new(speeds, LEAST_WORKERS),
+            windows: Windows::new(expected, LEAST_WORKERS),
         }
     }
 }

@@ -12,7 +12,7 @@ use bellwether_runtime::run_dir::StateDir;
 use bellwether_sched::synchronise::{Setup, SyncCommand, Synchroniser};
 
 use super::phases::Phases;
-use super::windows::Windows;
+use super::windows::{Expected, Windows};
 use crate::begin::planned;
 use crate::error::RunError;
 use crate::tune::Tuned;
@@ -72,7 +72,7 @@ pub(crate) fn director(setup: Setup) -> Box<dyn Director> {
     Box::new(SyncDirector {
         decider: Synchroniser::new(setup),
         opening: setup.reason().map(|reason| reason.to_string()),
-        windows: Windows::new(BTreeMap::new(), LEAST_WORKERS),
+        windows: Windows::new(Expected::Speeds(BTreeMap::new()), LEAST_WORKERS),
         phases: Phases::default(),
     })
 }

@@ -8,7 +8,7 @@ use bellwether_core::plan::{Synchronisation, TransmissionOrder};
 use bellwether_core::prediction::Protocol;
 use bellwether_core::profile::{Network, Profile};
 use bellwether_core::record::{Event, RunOutcome};
-use bellwether_runtime::coordinator::{self, Observation, Options};
+use bellwether_runtime::coordinator::{self, MeasureLinks, Observation, Options};
 use bellwether_runtime::membership::WorkloadDescription;
 use bellwether_runtime::metrics;
 use bellwether_runtime::parameters::ShardMap;
@@ -73,7 +73,7 @@ pub(super) fn measure(
             order: TransmissionOrder::Fifo,
             ..Synchronisation::default()
         },
-        measure_link: true,
+        measure_links: MeasureLinks::Profile,
         ..measured.options(job, (description, workload), how)?
     };
     let ended = coordinator::run(options, seen).map_err(|e| at("profile", e));

@@ -5,7 +5,7 @@ use std::sync::mpsc::channel;
 use bellwether_core::job::CheckedJob;
 use bellwether_core::profile::{Network, Profile};
 use bellwether_core::record::{Event, RunOutcome};
-use bellwether_runtime::coordinator::{self, Observation, Options, Spawn};
+use bellwether_runtime::coordinator::{self, MeasureLinks, Observation, Options, Spawn};
 use bellwether_runtime::membership::WorkloadDescription;
 use bellwether_runtime::run_dir::RunDir;
 
@@ -60,7 +60,7 @@ pub(crate) fn measure(
         min_workers: 1,
         max_workers: if two { 2 } else { 1 },
         spawn: how.spawn.workers(run, workload)?.map(|spawn| only(spawn, how.peer_by_hand)),
-        measure_link: true,
+        measure_links: MeasureLinks::Profile,
         ..measured.options(job, (description, workload), how)?
     };
     let listen = options.listen;

@@ -16,6 +16,7 @@ use super::Session;
 use crate::director::autoscale::Autoscale;
 use crate::director::lead::Bereaved;
 use crate::director::revocations::Vanishing;
+use crate::director::shares::Sharing;
 use crate::options::Timeouts;
 use crate::script::LeadWatch;
 use crate::{Spawn, WorkloadBuilder};
@@ -43,6 +44,7 @@ impl Builder {
             chooses: false,
             schedule: Vec::new(),
             speeds: Vec::new(),
+            sharing: None,
             plan: None,
             price: None,
             listen: None,
@@ -129,6 +131,13 @@ impl Session {
     #[must_use]
     pub fn speeds(self, speeds: Vec<f64>) -> Session {
         Session { speeds, ..self }
+    }
+
+    /// How the workers share the virtual nodes. Without it: by what each takes in mode `mixed`, else evenly or by the
+    /// speeds that are known.
+    #[must_use]
+    pub fn sharing(self, sharing: Sharing) -> Session {
+        Session { sharing: Some(sharing), ..self }
     }
 
     /// Sends parts in the order of this plan. What else it says is of the job: see

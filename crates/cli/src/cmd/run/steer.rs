@@ -5,8 +5,8 @@ use bellwether_core::job::WorkerRange;
 use bellwether_core::units::DollarsPerHour;
 use bellwether_sched::autoscale::{self, Economy, Use, Utility};
 use bellwether_sched::stragglers::Limits;
-use bellwether_session::{Autoscale, Session};
-use clap::Args;
+use bellwether_session::{Autoscale, Session, Sharing};
+use clap::{Args, ValueEnum};
 
 /// All of it.
 #[derive(Debug, Clone, Args)]
@@ -15,6 +15,20 @@ pub(crate) struct SteerArguments {
     pub(super) autoscale: AutoscaleArguments,
     #[command(flatten)]
     stragglers: StragglerArguments,
+    /// Share the virtual nodes among the workers by what each takes, as it is measured while the run goes on; or
+    /// equally, or by --worker-speed [default: measured in mode `mixed`, else equal]
+    #[arg(long, value_enum)]
+    shares: Option<Shares>,
+}
+
+/// How the workers share the virtual nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Shares {
+    /// By what each worker takes; one that holds up the others more than it helps leaves, where the range of workers
+    /// allows fewer.
+    Measured,
+    /// Equally, or by --worker-speed.
+    Equal,
 }
 
 impl SteerArguments {
@@ -42,6 +56,12 @@ impl SteerArguments {
         }
         if let Some(start) = self.autoscale.start_workers {
             session = session.start(start);
+        }
+        if let Some(shares) = self.shares {
+            session = session.sharing(match shares {
+                Shares::Measured => Sharing::Measured,
+                Shares::Equal => Sharing::Equal,
+            });
         }
         Ok(match self.stragglers.replace_stragglers.or(implied) {
             Some(per_hour) => session.replace_stragglers(per_hour),

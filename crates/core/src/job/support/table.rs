@@ -13,17 +13,18 @@ pub(super) struct Row {
 }
 
 /// All modes, with their titles on the page, in the order of the cells.
-pub(super) const MODES: [(TrainingMode, &str); 6] = [
+pub(super) const MODES: [(TrainingMode, &str); 7] = [
     (TrainingMode::Exact, "exact"),
     (TrainingMode::Goodput, "goodput"),
     (TrainingMode::Servers, "servers"),
     (TrainingMode::Asynchronous, "asynchronous"),
     (TrainingMode::Gossip, "gossip"),
     (TrainingMode::Local, "local"),
+    (TrainingMode::Mixed, "mixed"),
 ];
 
 /// The table, by feature.
-pub(super) const TABLE: [Row; 28] = [
+pub(super) const TABLE: [Row; 30] = [
     Row {
         feature: Feature::SameBits,
         title: "the same bytes on any workers",
@@ -31,17 +32,10 @@ pub(super) const TABLE: [Row; 28] = [
             Supported { test: "momentum_is_the_same_for_any_number_of_workers" },
             Supported { test: "a_fixed_batch_gives_the_same_bits_for_any_workers" },
             Supported { test: "through_servers_the_parameters_are_the_same" },
-            Refused {
-                key: "sync.policy",
-                reason: "an update depends on when its worker took the parameters",
-                hint: "use \"bsp\"",
-            },
-            Refused {
-                key: "sync.policy",
-                reason: "an update depends on when its worker took the parameters",
-                hint: "use \"bsp\"",
-            },
+            Refused { key: "sync.policy", reason: TIMING, hint: BSP },
+            Refused { key: "sync.policy", reason: TIMING, hint: BSP },
             Supported { test: "local_steps_give_the_same_bits_on_any_workers" },
+            Refused { key: "mode", reason: UNLIKE_BITS, hint: "use mode \"exact\"" },
         ],
     },
     Row {
@@ -51,8 +45,7 @@ pub(super) const TABLE: [Row; 28] = [
             Refused {
                 key: "mode",
                 reason: "the job's mode is `exact`: its batch never changes",
-                hint: "a batch may only move in mode `goodput`: write max_batch under [mode.goodput] in the job \
-                       file, or --set mode.goodput.max_batch=N",
+                hint: GOODPUT,
             },
             Supported { test: "a_measured_batch_grows_and_every_sample_counts_once" },
             Refused {
@@ -60,17 +53,14 @@ pub(super) const TABLE: [Row; 28] = [
                 reason: "the batch may move only where gradients are summed among the workers",
                 hint: "use \"all-reduce\" with mode `goodput`",
             },
-            Refused {
-                key: "sync.policy",
-                reason: "the batch may move only while all wait for all",
-                hint: "use mode \"exact\" with asynchronous phases, or policy \"bsp\" with mode `goodput`",
-            },
-            Refused {
-                key: "sync.policy",
-                reason: "the batch may move only while all wait for all",
-                hint: "use mode \"exact\" with asynchronous phases, or policy \"bsp\" with mode `goodput`",
-            },
+            Refused { key: "sync.policy", reason: BATCH_WAITS, hint: NO_GOODPUT },
+            Refused { key: "sync.policy", reason: BATCH_WAITS, hint: NO_GOODPUT },
             Refused { key: "mode", reason: LOCAL_BATCHES, hint: NOT_LOCAL },
+            Refused {
+                key: "mode",
+                reason: "the job's mode is `mixed`: its batch never changes",
+                hint: GOODPUT,
+            },
         ],
     },
     Row {
@@ -85,19 +75,10 @@ pub(super) const TABLE: [Row; 28] = [
                          cannot be compared before they are applied",
                 hint: "leave it out, or use sync.reduce = \"all-reduce\"",
             },
-            Refused {
-                key: "verify_every",
-                reason: "asynchronous updates have no equal bits: a gradient depends on when its worker took the \
-                         parameters, so that no other worker can compute it again",
-                hint: "leave it out, or use sync.policy = \"bsp\" (without sync.stragglers = \"greedy\")",
-            },
-            Refused {
-                key: "verify_every",
-                reason: "asynchronous updates have no equal bits: a gradient depends on when its worker took the \
-                         parameters, so that no other worker can compute it again",
-                hint: "leave it out, or use sync.policy = \"bsp\" (without sync.stragglers = \"greedy\")",
-            },
+            Refused { key: "verify_every", reason: NO_EQUAL_BITS, hint: BSP_NOT_GREEDY },
+            Refused { key: "verify_every", reason: NO_EQUAL_BITS, hint: BSP_NOT_GREEDY },
             Refused { key: "verify_every", reason: LOCAL_CHECK, hint: NOT_LOCAL },
+            Refused { key: "verify_every", reason: UNLIKE_CHECK, hint: NOT_MIXED },
         ],
     },
     Row {
@@ -114,6 +95,7 @@ pub(super) const TABLE: [Row; 28] = [
             Later { what: NO_TEST },
             Later { what: NO_TEST },
             Supported { test: "local_steps_give_the_same_bits_on_any_workers" },
+            Supported { test: "a_mixed_run_trains_with_two_kernel_classes_and_says_whose_is_which" },
         ],
     },
     Row {
@@ -126,6 +108,7 @@ pub(super) const TABLE: [Row; 28] = [
             Supported { test: "a_phase_follows_its_schedule_and_can_be_stopped" },
             Supported { test: "peers_come_and_go_while_others_average" },
             Supported { test: "local_steps_survive_resizes_and_the_deaths_of_workers_and_coordinator" },
+            Supported { test: "a_mixed_run_trains_with_two_kernel_classes_and_says_whose_is_which" },
         ],
     },
     Row {
@@ -138,6 +121,7 @@ pub(super) const TABLE: [Row; 28] = [
             Supported { test: "workers_that_are_killed_lose_no_update" },
             Supported { test: "who_dies_in_the_middle_costs_nothing_but_that_exchange" },
             Supported { test: "local_steps_survive_resizes_and_the_deaths_of_workers_and_coordinator" },
+            Supported { test: "a_mixed_run_trains_with_two_kernel_classes_and_says_whose_is_which" },
         ],
     },
     Row {
@@ -150,6 +134,7 @@ pub(super) const TABLE: [Row; 28] = [
             Supported { test: "a_run_whose_coordinator_is_killed_goes_back_to_its_checkpoint" },
             Later { what: NO_TEST },
             Supported { test: "local_steps_survive_resizes_and_the_deaths_of_workers_and_coordinator" },
+            Later { what: NO_TEST },
         ],
     },
     Row {
@@ -162,6 +147,7 @@ pub(super) const TABLE: [Row; 28] = [
             Supported { test: "a_phase_follows_its_schedule_and_can_be_stopped" },
             Later { what: NO_TEST },
             Supported { test: "local_steps_are_stopped_and_taken_up_again" },
+            Supported { test: "a_mixed_run_is_taken_up_again_by_another_kernel_class" },
         ],
     },
     Row {
@@ -174,6 +160,7 @@ pub(super) const TABLE: [Row; 28] = [
             Supported { test: "a_replica_takes_the_place_of_a_server" },
             NoEffect { reason: NO_SERVERS },
             NoEffect { reason: NO_SERVERS },
+            Later { what: NO_TEST },
         ],
     },
     Row {
@@ -186,6 +173,7 @@ pub(super) const TABLE: [Row; 28] = [
             NoEffect { reason: NO_WAIT },
             NoEffect { reason: NO_WAIT },
             Refused { key: "sync.stragglers", reason: LOCAL_WAIT, hint: NOT_LOCAL },
+            Later { what: NO_TEST },
         ],
     },
     Row {
@@ -193,6 +181,7 @@ pub(super) const TABLE: [Row; 28] = [
         title: "stragglers that are replaced (`--replace-stragglers`)",
         cells: [
             Supported { test: "a_straggler_is_replaced_before_it_leaves" },
+            Later { what: NO_TEST },
             Later { what: NO_TEST },
             Later { what: NO_TEST },
             Later { what: NO_TEST },
@@ -210,6 +199,7 @@ pub(super) const TABLE: [Row; 28] = [
             Supported { test: "a_worker_that_hangs_with_its_unit_is_lost_even_alone" },
             Supported { test: "a_peer_that_answers_nonsense_half_or_never_is_left_out" },
             Later { what: NO_TEST },
+            Later { what: NO_TEST },
         ],
     },
     Row {
@@ -217,6 +207,7 @@ pub(super) const TABLE: [Row; 28] = [
         title: "a run that finds its size (`--autoscale`)",
         cells: [
             Supported { test: "autoscaling_settles_at_the_best_size_from_one_worker" },
+            Later { what: NO_TEST },
             Later { what: NO_TEST },
             Later { what: NO_TEST },
             Later { what: NO_TEST },
@@ -234,6 +225,7 @@ pub(super) const TABLE: [Row; 28] = [
             Later { what: NO_TEST },
             Later { what: NO_TEST },
             Later { what: NO_TEST },
+            Later { what: NO_TEST },
         ],
     },
     Row {
@@ -244,6 +236,7 @@ pub(super) const TABLE: [Row; 28] = [
             Later { what: NO_TEST },
             Later { what: NO_TEST },
             Supported { test: "a_phase_follows_its_schedule_and_can_be_stopped" },
+            Later { what: NO_TEST },
             Later { what: NO_TEST },
             Later { what: NO_TEST },
         ],
@@ -258,6 +251,7 @@ pub(super) const TABLE: [Row; 28] = [
             Supported { test: "workers_that_are_killed_lose_no_update" },
             Later { what: NO_TEST },
             Supported { test: "local_steps_survive_resizes_and_the_deaths_of_workers_and_coordinator" },
+            Later { what: NO_TEST },
         ],
     },
     Row {
@@ -269,6 +263,7 @@ pub(super) const TABLE: [Row; 28] = [
             NoEffect { reason: "it is measured among the workers" },
             Later { what: NO_TEST },
             NoEffect { reason: "it is measured as if all waited for all" },
+            NoEffect { reason: "it is measured as mode `exact`" },
             NoEffect { reason: "it is measured as mode `exact`" },
         ],
     },
@@ -282,6 +277,7 @@ pub(super) const TABLE: [Row; 28] = [
             Supported { test: "every_protocol_is_answered_and_none_beats_perfect_scaling" },
             Supported { test: "every_protocol_is_answered_and_none_beats_perfect_scaling" },
             Supported { test: "local_steps_exchange_once_in_a_round" },
+            Later { what: NO_TEST },
         ],
     },
     Row {
@@ -299,6 +295,7 @@ pub(super) const TABLE: [Row; 28] = [
             Later { what: NO_TEST },
             Later { what: NO_TEST },
             Later { what: NO_TEST },
+            Later { what: NO_TEST },
         ],
     },
     Row {
@@ -306,6 +303,7 @@ pub(super) const TABLE: [Row; 28] = [
         title: "a daemon that shares slots among jobs (`serve`)",
         cells: [
             Supported { test: "elastic_jobs_share_the_slots_and_train_the_same_bits" },
+            Later { what: NO_TEST },
             Later { what: NO_TEST },
             Later { what: NO_TEST },
             Later { what: NO_TEST },
@@ -325,6 +323,7 @@ pub(super) const TABLE: [Row; 28] = [
             Supported { test: "parameter_servers_are_threads_too" },
             Later { what: NO_TEST },
             Later { what: NO_TEST },
+            Supported { test: "a_mixed_run_trains_with_two_kernel_classes_and_says_whose_is_which" },
         ],
     },
     Row {
@@ -337,6 +336,7 @@ pub(super) const TABLE: [Row; 28] = [
             Supported { test: "test_other_modes_train_a_rule_of_the_runtime" },
             Supported { test: "test_other_modes_train_a_rule_of_the_runtime" },
             Supported { test: "test_other_modes_train_a_rule_of_the_runtime" },
+            Later { what: NO_TEST },
         ],
     },
     Row {
@@ -354,17 +354,14 @@ pub(super) const TABLE: [Row; 28] = [
                 reason: "parameter servers do not run the trained program, and so not its rule",
                 hint: "use \"sgd\", \"adam\" or \"adamw\" with sync.reduce = \"servers\"",
             },
-            Refused {
-                key: "optimizer.kind",
-                reason: "an update of a part of a step has a rate of its own, which the program's rule does not know",
-                hint: "use \"sgd\", \"adam\" or \"adamw\" with asynchronous phases",
-            },
-            Refused {
-                key: "optimizer.kind",
-                reason: "an update of a part of a step has a rate of its own, which the program's rule does not know",
-                hint: "use \"sgd\", \"adam\" or \"adamw\" with gossip",
-            },
+            Refused { key: "optimizer.kind", reason: PART_RATE, hint: RULE_ASYNCHRONOUS },
+            Refused { key: "optimizer.kind", reason: PART_RATE, hint: RULE_GOSSIP },
             Refused { key: "optimizer.kind", reason: LOCAL_RULE, hint: NOT_LOCAL },
+            Refused {
+                key: "optimizer.kind",
+                reason: UNLIKE_RULE,
+                hint: "use \"sgd\", \"adam\" or \"adamw\" with mode `mixed`",
+            },
         ],
     },
     Row {
@@ -372,27 +369,16 @@ pub(super) const TABLE: [Row; 28] = [
         title: "a verdict on whether the run goes on (`verdict.every_steps`)",
         cells: [
             Supported { test: "a_run_follows_its_verdicts_through_the_deaths_of_coordinator_and_worker" },
-            Refused {
-                key: "verdict.every_steps",
-                reason: "an update may cover steps on both sides of the boundary at which the workers would wait",
-                hint: "leave it out (hold=False in the script), or use mode \"exact\"",
-            },
+            Refused { key: "verdict.every_steps", reason: BOTH_SIDES, hint: VERDICT_EXACT },
             Refused {
                 key: "verdict.every_steps",
                 reason: NO_BOUNDARY,
                 hint: "leave it out (hold=False in the script), or use sync.reduce = \"all-reduce\"",
             },
-            Refused {
-                key: "verdict.every_steps",
-                reason: NO_BOUNDARY,
-                hint: "leave it out (hold=False in the script), or use sync.policy = \"bsp\"",
-            },
-            Refused {
-                key: "verdict.every_steps",
-                reason: NO_BOUNDARY,
-                hint: "leave it out (hold=False in the script), or use sync.policy = \"bsp\"",
-            },
+            Refused { key: "verdict.every_steps", reason: NO_BOUNDARY, hint: VERDICT_BSP },
+            Refused { key: "verdict.every_steps", reason: NO_BOUNDARY, hint: VERDICT_BSP },
             Supported { test: "rounds_of_local_steps_end_where_a_verdict_is_due" },
+            Later { what: NO_TEST },
         ],
     },
     Row {
@@ -400,26 +386,15 @@ pub(super) const TABLE: [Row; 28] = [
         title: "an end by held-out results (`[stop]`)",
         cells: [
             Supported { test: "held_out_results_end_a_run_at_the_same_step_whatever_its_workers" },
-            Refused {
-                key: "stop",
-                reason: "an update may cover steps on both sides of the boundary at which the workers would wait",
-                hint: "leave out the rules on held-out results, or use mode \"exact\"",
-            },
+            Refused { key: "stop", reason: BOTH_SIDES, hint: STOP_EXACT },
             Refused {
                 key: "stop",
                 reason: NO_BOUNDARY,
                 hint: "leave out the rules on held-out results, or use sync.reduce = \"all-reduce\"",
             },
-            Refused {
-                key: "stop",
-                reason: NO_BOUNDARY,
-                hint: "leave out the rules on held-out results, or use sync.policy = \"bsp\"",
-            },
-            Refused {
-                key: "stop",
-                reason: NO_BOUNDARY,
-                hint: "leave out the rules on held-out results, or use sync.policy = \"bsp\"",
-            },
+            Refused { key: "stop", reason: NO_BOUNDARY, hint: STOP_BSP },
+            Refused { key: "stop", reason: NO_BOUNDARY, hint: STOP_BSP },
+            Later { what: NO_TEST },
             Later { what: NO_TEST },
         ],
     },
@@ -433,6 +408,7 @@ pub(super) const TABLE: [Row; 28] = [
             Refused { key: "exchange.precision", reason: NO_TREE, hint: ALL_REDUCE },
             Refused { key: "exchange.precision", reason: NO_TREE, hint: ALL_REDUCE },
             Supported { test: "local_steps_give_the_same_bits_on_any_workers" },
+            Later { what: NO_TEST },
         ],
     },
     Row {
@@ -448,6 +424,7 @@ pub(super) const TABLE: [Row; 28] = [
                 reason: "each worker has parameters of its own, so that their slices make no one state",
                 hint: WHOLE,
             },
+            Later { what: NO_TEST },
             Later { what: NO_TEST },
         ],
     },
@@ -465,6 +442,33 @@ pub(super) const TABLE: [Row; 28] = [
                 hint: NOT_SHARDED,
             },
             Refused { key: "sharding", reason: LOCAL_WHOLE, hint: NOT_LOCAL },
+            Later { what: NO_TEST },
+        ],
+    },
+    Row {
+        feature: Feature::UnlikeKernels,
+        title: "workers of unlike kernel classes",
+        cells: [
+            Refused { key: "mode", reason: ONE_CLASS, hint: MIXED },
+            Refused { key: "mode", reason: ONE_CLASS, hint: MIXED },
+            Refused { key: "mode", reason: ONE_CLASS, hint: MIXED },
+            Supported { test: "asynchronous_phases_are_open_to_any_kernel_class" },
+            Later { what: NO_TEST },
+            Refused { key: "mode", reason: ONE_CLASS, hint: MIXED },
+            Supported { test: "a_mixed_run_trains_with_two_kernel_classes_and_says_whose_is_which" },
+        ],
+    },
+    Row {
+        feature: Feature::MeasuredShares,
+        title: "shares by measured speeds (`--shares measured`)",
+        cells: [
+            Supported { test: "shares_follow_measured_speeds_and_the_bits_stay_the_same" },
+            Later { what: NO_TEST },
+            NoEffect { reason: UNITS },
+            NoEffect { reason: UNITS },
+            NoEffect { reason: UNITS },
+            Later { what: NO_TEST },
+            Supported { test: "a_mixed_run_shares_the_work_by_what_it_measures" },
         ],
     },
 ];

@@ -5,7 +5,9 @@ use bellwether_core::record::{Boot, Event as Journal};
 
 use super::plan::WAVE_PATIENCE_S;
 use super::{Coordinator, Lifecycle};
-use crate::membership::{Activity, Position, ToWorker, WorkerId, WorkloadDescription, different_parts};
+use crate::membership::{
+    Activity, Position, ToWorker, WorkerId, WorkloadDescription, any_class, different_parts,
+};
 
 /// Looks at the clock are never so far apart unless this coordinator stood still: stopped, moved to another machine, or
 /// without a processor.
@@ -304,6 +306,16 @@ impl Coordinator {
         }
     }
 
+    /// A member leaves at the next boundary, and none takes its place; one stays at least.
+    pub(super) fn leave_out(&mut self, worker: WorkerId) {
+        let is_active = self.workers.get(&worker).is_some_and(|w| w.stage == Stage::Active);
+        let others = self.current.active.iter().filter(|member| !self.replacing.contains(&member.worker));
+        if is_active && !self.replacing.contains(&worker) && others.count() > 1 && self.wanted > 1 {
+            self.replacing.insert(worker);
+            self.want(self.wanted - 1);
+        }
+    }
+
     /// Lets a worker go that is not a member.
     pub(super) fn dismiss(&mut self, worker: WorkerId, reason: &str) {
         self.say_goodbye(worker, reason.into(), false);
@@ -450,7 +462,11 @@ impl Worker {
 /// What keeps a worker from joining, or `None` when both compute the same bits.
 fn difference(ours: &WorkloadDescription, theirs: &WorkloadDescription) -> Option<String> {
     if ours.fingerprint != theirs.fingerprint {
+        let is_open = ours.fingerprint == any_class(&ours.fingerprint);
         let (ours, theirs) = different_parts(&ours.fingerprint, &theirs.fingerprint);
+        if is_open {
+            return Some(format!("it has other data than the run: the run has `{ours}`, it has `{theirs}`"));
+        }
         return Some(format!(
             "its kernel class differs, so it would not compute the same bits: the run has `{ours}`, it has `{theirs}`"
         ));

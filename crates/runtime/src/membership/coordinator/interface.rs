@@ -115,6 +115,8 @@ pub enum Event {
     Scale(u32),
     /// Another worker is to take this one's place; it computes until that one has joined.
     Replace(WorkerId),
+    /// This worker leaves at the next boundary, and none takes its place.
+    LeaveOut(WorkerId),
     /// A worker's machine goes soon: it leaves at the next boundary, and another one takes its place.
     Relieve(WorkerId),
     /// Its provider takes a worker's server away: should it go without coming up, nothing is wrong with the workers.

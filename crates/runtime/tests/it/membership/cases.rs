@@ -634,6 +634,21 @@ fn virtual_nodes_are_shared_by_speed() {
 }
 
 #[test]
+fn a_worker_that_is_left_out_goes_and_none_comes_in_its_place() {
+    let mut bench = Bench::running(Config { spawns: true, ..config(3) }, 3);
+    let actions = bench.take(Event::LeaveOut(2));
+    assert_eq!(active(&plan(&actions, 1).expect("a plan")), [1, 3]);
+    assert!(!actions.iter().any(|action| matches!(action, Action::Spawn(_))), "{actions:?}");
+    assert_eq!(bench.coordinator.wanted(), 2);
+    // Twice is once; and one worker stays, whatever is asked.
+    bench.take(Event::LeaveOut(2));
+    assert_eq!(bench.coordinator.wanted(), 2);
+    bench.take(Event::LeaveOut(3));
+    bench.take(Event::LeaveOut(1));
+    assert_eq!(bench.coordinator.wanted(), 1);
+}
+
+#[test]
 fn every_worker_is_revoked_twice() {
     let mut scenario = quiet(3, &[]);
     scenario.rules.total_steps = 300;

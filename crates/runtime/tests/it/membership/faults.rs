@@ -136,6 +136,11 @@ impl World {
                 let mut speed = || self.random.between(0.1, 1.0);
                 let speeds = living.iter().map(|id| (*id, speed())).collect();
                 self.tell(Event::Speeds(speeds));
+                if self.random.chance(0.3)
+                    && let Some(id) = self.random.pick(living)
+                {
+                    self.tell(Event::LeaveOut(id));
+                }
             }
             _ => {}
         }
