@@ -24,10 +24,12 @@ use crate::error::{RunError, at};
 use crate::program::Program;
 use clerk::Clerk;
 use holder::Holder;
+pub use kubernetes::pods;
 pub use leases::{Found, Leased, Released, leases, release};
 pub use provider::ProviderKind;
 use script::Scripts;
 use shared::{Shared, unix_s};
+pub use skypilot::clusters;
 
 mod clerk;
 mod here;

@@ -128,13 +128,7 @@ impl Session {
             directors.push(Box::new(Autoscaler::new(asked, &self.job, self.range(), &run)?));
         }
         directors.extend(self.share_director(description));
-        if let Some(per_hour) = self.stragglers_per_hour {
-            let expected = match self.sharing_or_usual() {
-                Sharing::Measured => Expected::SameTime,
-                Sharing::Equal => Expected::Speeds(speeds.clone()),
-            };
-            directors.push(Box::new(Replacer::new(per_hour, expected)));
-        }
+        directors.extend(self.straggler_director(&speeds));
         directors.extend(servers::director(&self.job, description));
         directors.extend(setup.map(synchronise::director));
         directors.extend(StopRules::director(&self.job, &run)?);
@@ -171,6 +165,16 @@ impl Session {
         // Where it cannot be written, the caller has it all the same.
         let _ = run.keep_summary(&summary);
         Ok((summary, outcome))
+    }
+
+    /// What replaces workers that are slow for no known reason, where that was asked for.
+    fn straggler_director(&self, speeds: &[f64]) -> Option<Box<dyn Director>> {
+        let expected = match self.sharing_or_usual() {
+            Sharing::Measured => Expected::SameTime,
+            Sharing::Equal => Expected::Speeds(speeds.to_vec()),
+        };
+        self.stragglers_per_hour
+            .map(|per_hour| Box::new(Replacer::new(per_hour, expected)) as Box<dyn Director>)
     }
 
     /// Finds out what the run begins with.

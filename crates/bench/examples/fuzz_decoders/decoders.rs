@@ -19,6 +19,7 @@ use bellwether_runtime::{journal, metrics, sharding, transfer};
 use prost::Message as _;
 
 mod data;
+mod machines;
 mod slurm;
 mod texts;
 
@@ -54,6 +55,7 @@ pub(crate) fn decoders() -> Vec<Decoder> {
         files(),
         texts::all(),
         slurm::all(),
+        machines::all(),
         data::all(),
     ];
     parts.into_iter().flatten().collect()

@@ -113,8 +113,12 @@ impl Provider for Kubernetes {
     }
 }
 
-/// The machines among the pods of a list.
-fn pods(text: &str) -> Result<Vec<Machine>, String> {
+/// The machines among the pods in an answer of `kubectl get pods -o json`.
+///
+/// # Errors
+///
+/// Says what is wrong with the answer. Nothing in it is to be believed then.
+pub fn pods(text: &str) -> Result<Vec<Machine>, String> {
     let list: Value = serde_json::from_str(text).map_err(|error| format!("its list is not JSON: {error}"))?;
     let items = list["items"].as_array().ok_or("its list has no items")?;
     let mut machines = Vec::new();

@@ -156,8 +156,12 @@ impl Provider for SkyPilot {
     }
 }
 
-/// The machines in the answer of `sky status`.
-fn clusters(text: &str) -> Result<Vec<Machine>, String> {
+/// The machines in an answer of `sky status -o json`.
+///
+/// # Errors
+///
+/// Says what is wrong with the answer. Nothing in it is to be believed then.
+pub fn clusters(text: &str) -> Result<Vec<Machine>, String> {
     // What its server says when it begins comes before the answer.
     let begins = text.find('[').ok_or("its answer is not JSON")?;
     let list: Vec<Value> =
