@@ -1,5 +1,6 @@
 //! A session: everything that a run needs, gathered before it begins, and the run itself.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use bellwether_core::InputError;
@@ -9,7 +10,7 @@ use bellwether_core::record::{Planned, RunOutcome, Summary};
 use bellwether_core::units::DollarsPerHour;
 use bellwether_runtime::control::Token;
 use bellwether_runtime::coordinator::{self, Director, MeasureLinks, Options};
-use bellwether_runtime::membership::WorkloadDescription;
+use bellwether_runtime::membership::{WorkerId, WorkloadDescription};
 use bellwether_runtime::optimizer::Optimizer;
 use bellwether_runtime::run_dir::{RunDir, StateDir};
 use bellwether_sched::synchronise::Setup;
@@ -168,10 +169,10 @@ impl Session {
     }
 
     /// What replaces workers that are slow for no known reason, where that was asked for.
-    fn straggler_director(&self, speeds: &[f64]) -> Option<Box<dyn Director>> {
+    fn straggler_director(&self, speeds: &BTreeMap<WorkerId, f64>) -> Option<Box<dyn Director>> {
         let expected = match self.sharing_or_usual() {
             Sharing::Measured => Expected::SameTime,
-            Sharing::Equal => Expected::Speeds(speeds.to_vec()),
+            Sharing::Equal => Expected::Speeds(speeds.clone()),
         };
         self.stragglers_per_hour
             .map(|per_hour| Box::new(Replacer::new(per_hour, expected)) as Box<dyn Director>)

@@ -34,24 +34,24 @@ fn planned(recipe: &jobs::Recipe, wishes: &[&str]) -> (Scene, Plan) {
     static PROFILES: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
     let text = {
         // Their length is not part of what jobs compute.
-        let mut known = PROFILES.lock().unwrap();
+        let mut known = PROFILES.lock().expect("a test's file, answer or number");
         let key = recipe.clone().steps(1).text();
         let measured = known.entry(key).or_insert_with(|| {
             let profiled = scene.call(&["profile", "job.toml", "-o", "profile.json", "--steps", "4"]);
             assert_eq!(profiled.code, Some(0), "{profiled:?}");
-            fs::read_to_string(scene.path("profile.json")).unwrap()
+            fs::read_to_string(scene.path("profile.json")).expect("a test's file, answer or number")
         });
         measured.clone()
     };
     scene.write("profile.json", &text);
-    let profile: Value = serde_json::from_str(&text).unwrap();
-    let device = profile["device"].as_str().unwrap();
+    let profile: Value = serde_json::from_str(&text).expect("a test's file, answer or number");
+    let device = profile["device"].as_str().expect("a test's file, answer or number");
     scene.write("prices.toml", CATALOGUE.replace("DEVICE", device));
     let words = ["plan", "profile.json", "--catalog", "prices.toml", "--format", "json"];
     let made = scene.call(&[&words[..], wishes].concat());
     assert_eq!(made.code, Some(0), "{made:?}");
     scene.write("plan.json", &made.stdout);
-    let plan = Plan::read(&made.stdout, "plan.json").unwrap();
+    let plan = Plan::read(&made.stdout, "plan.json").expect("a test's file, answer or number");
     (scene, plan)
 }
 
@@ -68,7 +68,7 @@ fn machines(scene: &Scene) -> Vec<(String, u32)> {
         .filter_map(|entry| entry.path().file_stem()?.to_str().map(str::to_owned))
         .collect();
     let mut found = Vec::new();
-    for entry in fs::read_dir("/proc").unwrap().flatten() {
+    for entry in fs::read_dir("/proc").expect("a test's file, answer or number").flatten() {
         let Some(process) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
         let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
         let tag = String::from_utf8_lossy(&environment)
@@ -84,7 +84,11 @@ fn machines(scene: &Scene) -> Vec<(String, u32)> {
 fn listed(scene: &Scene) -> Vec<Value> {
     let ended = scene.call(&["machines", "--format", "json", "--all"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    ended.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    ended
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("a test's file, answer or number"))
+        .collect()
 }
 
 fn notes(scene: &Scene) -> Vec<String> {
@@ -254,13 +258,13 @@ fn stand_in(scene: &Scene) -> Option<String> {
         return None;
     }
     let folder = scene.path("engine");
-    fs::create_dir_all(&folder).unwrap();
+    fs::create_dir_all(&folder).expect("a test's file, answer or number");
     for name in ["kubectl", "sky"] {
         let path = folder.join(name);
-        fs::write(&path, include_str!("stand_in.py")).unwrap();
-        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        fs::write(&path, include_str!("stand_in.py")).expect("a test's file, answer or number");
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("a test's file, answer or number");
     }
-    let program = Path::new(PROGRAM).parent().unwrap().display().to_string();
+    let program = Path::new(PROGRAM).parent().expect("a test's file, answer or number").display().to_string();
     Some(format!("{}:{program}:{}", folder.display(), std::env::var("PATH").unwrap_or_default()))
 }
 
@@ -273,7 +277,7 @@ fn start_beside<'s>(scene: &'s Scene, path: &str, arguments: &[&str]) -> Live<'s
 
 /// Machines that the stand-in has.
 fn played(scene: &Scene) -> Vec<String> {
-    let files = fs::read_dir(scene.path("engine")).unwrap().flatten();
+    let files = fs::read_dir(scene.path("engine")).expect("a test's file, answer or number").flatten();
     let names =
         files.filter_map(|file| Some(file.file_name().to_str()?.strip_suffix(".machine")?.to_owned()));
     names.collect()

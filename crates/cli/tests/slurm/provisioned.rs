@@ -19,9 +19,9 @@ fn planned(cluster: &Cluster, steps: u64) -> Scene {
     let scene = Scene::new(&job(steps, ""));
     let profiled = scene.call(&["profile", "job.toml", "-o", "profile.json"]);
     assert_eq!(profiled.code, Some(0), "{profiled:?}");
-    let text = std::fs::read_to_string(scene.path("profile.json")).unwrap();
-    let profile: Value = serde_json::from_str(&text).unwrap();
-    let device = profile["device"].as_str().unwrap();
+    let text = std::fs::read_to_string(scene.path("profile.json")).expect("a test's file, answer or number");
+    let profile: Value = serde_json::from_str(&text).expect("a test's file, answer or number");
+    let device = profile["device"].as_str().expect("a test's file, answer or number");
     let catalogue = format!(
         "[network]\nbandwidth = \"10Gbit/s\"\n[[machine]]\nname = \"node\"\ndevice = \"{device}\"\n\
          price = \"$1/h\"\nprovision = \"2s\"\n[machine.obtain]\nslurm = [\"--partition=low\", \"--exclusive\"]\n"
@@ -33,8 +33,8 @@ fn planned(cluster: &Cluster, steps: u64) -> Scene {
     let made = scene.call(&[&words[..], &["--steps", &steps, "--deadline", "10min"]].concat());
     assert_eq!(made.code, Some(0), "{made:?}");
     // As many as may be: the cheapest plan would be one.
-    let mut plan: Value = serde_json::from_str(&made.stdout).unwrap();
-    let choice = plan["choice"].as_u64().unwrap() as usize;
+    let mut plan: Value = serde_json::from_str(&made.stdout).expect("a test's file, answer or number");
+    let choice = plan["choice"].as_u64().expect("a test's file, answer or number") as usize;
     plan["candidates"][choice]["machines"][0]["count"] = 3.into();
     plan["candidates"][choice]["workers"] = 3.into();
     scene.write("plan.json", plan.to_string());
