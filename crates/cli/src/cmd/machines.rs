@@ -210,7 +210,7 @@ fn give_back(arguments: ReleaseArguments, printer: &Printer) -> Result<ExitCode,
         let is_named = names.iter().any(|name| is_meant(leased, name));
         // Where the provider does not answer, what was asked for may be there.
         let has_any = !leased.machines().is_empty() || leased.listed.is_err();
-        if !is_named && !(orphaned && has_any) {
+        if !(is_named || orphaned && has_any) {
             continue;
         }
         match release(&state_dir, &leased.lease)? {

@@ -254,7 +254,7 @@ fn what_cannot_be_provisioned_is_refused_before_anything_begins() {
 /// `kubectl` and `sky` as a stand-in plays them; `None` without Python.
 fn stand_in(scene: &Scene) -> Option<String> {
     if std::process::Command::new("python3").arg("--version").output().is_err() {
-        eprintln!("skipped: there is no python3");
+        println!("skipped: there is no python3");
         return None;
     }
     let folder = scene.path("engine");

@@ -177,10 +177,9 @@ impl World<'_> {
             |worker: &u64| self.workers.get(worker).copied().flatten().is_some_and(|at_s| at_s <= self.now_s);
         let training = self.workers.keys().filter(|worker| trains(worker)).count() as u32;
         let wrong = surplus.iter().filter(|(worker, _)| trains(worker)).count() as u32;
-        if training > self.wanted || wrong > 0 && training - wrong >= self.wanted {
-            if let Some((worker, _)) = surplus.first() {
-                self.dismiss(*worker);
-            }
+        let are_enough = training > self.wanted || wrong > 0 && training - wrong >= self.wanted;
+        if let Some((worker, _)) = surplus.first().filter(|_| are_enough) {
+            self.dismiss(*worker);
         }
         let right = self.workers.len() - surplus.len();
         (right as u32..self.wanted).for_each(|_| {

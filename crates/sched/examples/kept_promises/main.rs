@@ -71,6 +71,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// The plan that is carried out, and the one without transient machines.
+type Plans = (Plan, Option<Plan>);
+
 /// What is to be trained.
 struct Wish {
     samples: f64,
@@ -94,11 +97,7 @@ impl Wish {
 
 /// The plan for a wish, and the one without transient machines; `None` where the first cannot be made. Every second one
 /// has a budget of a quarter more than it is expected to cost.
-fn planned(
-    catalogue: &Catalogue,
-    wish: &Wish,
-    seed: u64,
-) -> Result<Option<(Plan, Option<Plan>)>, Box<dyn Error>> {
+fn planned(catalogue: &Catalogue, wish: &Wish, seed: u64) -> Result<Option<Plans>, Box<dyn Error>> {
     let model = catalogue.speeds_of(ProfileModel::new(profile()?)?)?;
     let job = model.job();
     let question = |transient, deadline_s, budget_dollars| Question {

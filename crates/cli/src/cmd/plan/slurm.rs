@@ -44,7 +44,7 @@ pub(super) fn script(
 
 /// Seconds as Slurm reads a limit: `DAYS-HH:MM:SS`.
 fn limit(seconds: f64) -> String {
-    let whole = seconds.max(LIMIT_MIN_S).min(365.0 * 86_400.0).ceil() as u64;
+    let whole = seconds.clamp(LIMIT_MIN_S, 365.0 * 86_400.0).ceil() as u64;
     let (minutes, seconds) = (whole / 60, whole % 60);
     let (hours, minutes) = (minutes / 60, minutes % 60);
     let (days, hours) = (hours / 24, hours % 24);
