@@ -64,7 +64,8 @@ pub use workers::WorkerRange;
 pub struct Job {
     /// Name of the job: letters, digits, `-`, `_` and `.`; a run's folder is named after it.
     pub name: String,
-    /// What may change while the job is trained: `"exact"` (nothing, the default) or the table `[mode.goodput]`.
+    /// What may change while the job is trained: `"exact"` (nothing, the default), `"mixed"` (the kernels of its
+    /// workers) or the table `[mode.goodput]`.
     #[serde(default)]
     pub mode: Mode,
     /// Seed of everything random: initial parameters, sample order, dropout.

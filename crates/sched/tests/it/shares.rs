@@ -25,7 +25,7 @@ impl Run {
         let ranges = ranges_by_speed(nodes, &vec![1.0; node_s.len()]);
         let workers = (1..).zip(node_s).zip(ranges);
         Run {
-            shares: Shares::new(Limits::default(), BYTES).unwrap(),
+            shares: Shares::new(Limits::default(), BYTES).expect("the default limits are valid"),
             workers: workers.map(|((id, node_s), range)| (id, *node_s, range.end - range.start)).collect(),
             exchange_s: |_| 0.002,
             spread: 0.0,
