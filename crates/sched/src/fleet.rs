@@ -39,6 +39,9 @@ const ASK_AGAIN_S: f64 = 1.0;
 /// Seconds between two releases of one machine.
 const RELEASE_AGAIN_S: f64 = 5.0;
 
+/// Seconds for which a machine of several devices waits for further workers that are about to ask.
+const RIPE_S: f64 = 0.5;
+
 /// Machines that are missing in this many lists, one after the other, are gone: a list may be older than a request.
 const MISSING_MAX: u32 = 2;
 
@@ -51,13 +54,6 @@ pub enum Action {
         number: u64,
         /// What kind.
         pool: Pool,
-        /// Workers, one for each device.
-        workers: Vec<u64>,
-    },
-    /// A machine that was requested before is for these workers now.
-    Assign {
-        /// Its number in the lease.
-        number: u64,
         /// Workers, one for each device.
         workers: Vec<u64>,
     },
@@ -116,10 +112,14 @@ struct Held {
     stage: Stage,
     /// Workers that need it.
     workers: BTreeSet<u64>,
-    /// Of an earlier holder, for workers to come until then.
-    spare_until_s: Option<f64>,
+    /// Whether it stands in for one that was not to be had.
+    is_stand_in: bool,
     /// Whether a worker of it ever joined.
     has_joined: bool,
+    /// Whether its last worker went before one of it had joined.
+    is_fruitless: bool,
+    /// Whether it is gone, and what is left of it at the provider is to go, too.
+    is_to_be_cleared: bool,
     /// Whether the provider ever listed it.
     is_seen: bool,
     missing: u32,
@@ -141,6 +141,8 @@ pub struct Fleet {
     held: BTreeMap<u64, Held>,
     /// Workers that need a machine, in the order in which they asked.
     waiting: Vec<u64>,
+    /// How many waited when that changed last, and when that was.
+    waited: (usize, f64),
     /// Workers whose machine is over, and how.
     lost: BTreeMap<u64, String>,
     pauses: BTreeMap<Pool, Pause>,
@@ -162,6 +164,7 @@ impl Fleet {
             wanted,
             held: BTreeMap::new(),
             waiting: Vec::new(),
+            waited: (0, 0.0),
             lost: BTreeMap::new(),
             pauses: BTreeMap::new(),
             last: 0,
@@ -175,6 +178,7 @@ impl Fleet {
     /// [`surplus`](Fleet::surplus).
     pub fn want(&mut self, wanted: Vec<(Pool, u32)>) {
         self.wanted = wanted;
+        self.held.values_mut().for_each(|held| held.is_stand_in = false);
     }
 
     /// The machines that are wanted.
@@ -205,7 +209,6 @@ impl Fleet {
         self.waiting.clear();
         for held in self.held.values_mut() {
             held.workers.clear();
-            held.spare_until_s = None;
         }
     }
 
@@ -226,9 +229,11 @@ impl Fleet {
 
     /// What to do now. Each action is to be carried out, and answered where it is a request, before the next question.
     pub fn actions(&mut self, now_s: f64) -> Vec<Action> {
-        let mut actions = if self.is_closing { Vec::new() } else { self.seat(now_s) };
+        let mut actions = Vec::new();
         if !self.is_closing {
+            self.seat(now_s);
             self.lose_patience(now_s);
+            self.leave_alone(now_s);
         }
         for (number, held) in &mut self.held {
             actions.extend(held.next(*number, now_s));
@@ -286,11 +291,12 @@ impl Fleet {
                     held.missing >= MISSING_MAX
                 }
                 Stage::Unanswered { asked_s: Some(asked_s), .. } => {
-                    !held.is_wanted(now_s) && now_s - asked_s >= self.settle_s
+                    !held.is_wanted() && now_s - asked_s >= self.settle_s
                 }
                 Stage::Unanswered { asked_s: None, .. } | Stage::Over { .. } => false,
             };
             if is_gone {
+                held.is_to_be_cleared = true;
                 self.over(number, now_s, "it is gone".into());
             }
         }
@@ -344,7 +350,9 @@ impl Held {
             ended_s: None,
             stage: Stage::Unanswered { asked_s: None, failures: 0 },
             workers,
-            spare_until_s: None,
+            is_stand_in: false,
+            is_fruitless: false,
+            is_to_be_cleared: false,
             has_joined: false,
             is_seen: false,
             missing: 0,
@@ -363,8 +371,8 @@ impl Held {
         matches!(self.stage, Stage::Over { .. })
     }
 
-    fn is_wanted(&self, now_s: f64) -> bool {
-        !self.workers.is_empty() || self.spare_until_s.is_some_and(|until_s| now_s < until_s)
+    fn is_wanted(&self) -> bool {
+        !self.workers.is_empty()
     }
 
     fn is_leaving(&self) -> bool {
@@ -380,23 +388,21 @@ impl Held {
 
     /// What is to be done for it.
     fn next(&mut self, number: u64, now_s: f64) -> Option<Action> {
-        let is_wanted = self.is_wanted(now_s);
+        let is_wanted = self.is_wanted();
         match &mut self.stage {
-            Stage::Over { .. } => None,
+            Stage::Over { .. } => {
+                std::mem::take(&mut self.is_to_be_cleared).then_some(Action::Release { number })
+            }
             Stage::Unanswered { asked_s: None, .. } if !is_wanted => {
                 self.end(now_s, "it was not needed any more".into());
                 None
             }
             Stage::Unanswered { asked_s, failures } if is_wanted => {
-                // One of an earlier holder: the list tells whether it is there.
-                if self.workers.is_empty() {
-                    return None;
-                }
                 let pause_s = (ASK_AGAIN_S * f64::from(1u32 << (*failures).min(8))).min(30.0);
                 if asked_s.is_some_and(|asked_s| now_s - asked_s < pause_s) {
                     return None;
                 }
-                *asked_s = Some(now_s);
+                (*asked_s, self.requested_s) = (Some(now_s), now_s);
                 let workers = self.workers.iter().copied().collect();
                 Some(Action::Request { number, pool: self.pool.clone(), workers })
             }

@@ -24,7 +24,7 @@
 //!
 //! Candidates with all workers are the exact mapping of whole blocks of 1, 2, 4, … nodes: uneven shares cut the tree of
 //! the sum into more parts, and aligned ones into fewer. Candidates that leave workers out come from
-//! [`mapping::solve`](crate::mapping::solve), for all workers whose link is no slower than one of them.
+//! [`mapping::solve`], for all workers whose link is no slower than one of them.
 //!
 //! *Hysteresis*: shares change for a gain above `gain + deviations · e` in `dwell_steps` steps in a row, of the same
 //! kind; no step counts before the present workers have done `K/2 + 1` together. A change back to the shares before

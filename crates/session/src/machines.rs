@@ -160,7 +160,12 @@ impl Machines {
 
     /// The lease of a run: that of an earlier coordinator, or a new one.
     fn lease(&self, run: &RunDir) -> Result<(Lease, LeaseFile), RunError> {
-        if let Some(mut lease) = newest_lease(run, &self.state_dir).map_err(RunError::Input)? {
+        // A new run may have the name of one that was removed.
+        let before = match run.journal_file().exists() {
+            true => newest_lease(run, &self.state_dir).map_err(RunError::Input)?,
+            false => None,
+        };
+        if let Some(mut lease) = before {
             let Some(file) = self.state_dir.hold_lease(&lease.lease)? else {
                 let what = format!("another process holds the lease {}", lease.lease);
                 let hint = "`bellwether machines` shows it; wait until the other process has ended";

@@ -59,7 +59,7 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
     let Elsewhere { spawn, listen, room } = match &machines {
         Some(machines) => {
             let program = worker_program(&arguments, opened.trained.as_ref())?;
-            provision::place(machines, arguments.listen, program)?
+            provision::place(machines, (arguments.listen, resumed.as_ref()), program)?
         }
         None => place(&arguments, opened.trained.as_ref(), resumed.as_ref(), printer)?,
     };

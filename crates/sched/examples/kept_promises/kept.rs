@@ -136,7 +136,6 @@ impl World<'_> {
                     self.fleet.answered(number, now_s, Ok(()));
                 }
                 Action::Release { number } => drop(self.machines.remove(&number)),
-                Action::Assign { .. } => {}
             }
         }
     }

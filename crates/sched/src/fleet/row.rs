@@ -6,9 +6,6 @@ use bellwether_core::lease::Row;
 
 use super::{Fleet, Held, Stage};
 
-/// Seconds for which machines of an earlier holder that wait are kept for workers to come.
-const SPARE_S: f64 = 60.0;
-
 impl Fleet {
     /// All machines that were ever requested.
     pub fn rows(&self) -> Vec<Row> {
@@ -29,9 +26,9 @@ impl Fleet {
         self.held.iter().map(row).collect()
     }
 
-    /// Takes over the machines of an earlier holder. Those that run are its workers, and those that do not are for
-    /// workers to come, for a while. The provider's list has to be [taken in](Fleet::listed) next. Returns the machines
-    /// that ran, with their workers.
+    /// Takes over the machines of an earlier holder. Those that ran are its workers, and those that did not yet are given
+    /// back. The provider's list has to be [taken in](Fleet::listed) next. Returns the machines that ran, with their
+    /// workers.
     pub fn restore(&mut self, rows: &[Row], now_s: f64) -> Vec<(u64, BTreeSet<u64>)> {
         let mut running = Vec::new();
         for row in rows {
@@ -41,7 +38,7 @@ impl Fleet {
                 // Whether the provider has answered its last holder is not known.
                 (None, None) => Stage::Unanswered { asked_s: Some(now_s), failures: 1 },
             };
-            let (runs, is_over) = (matches!(stage, Stage::Runs { .. }), row.over.is_some());
+            let runs = matches!(stage, Stage::Runs { .. });
             let workers = if runs { row.workers.clone() } else { BTreeSet::new() };
             if runs {
                 running.push((row.number, workers.clone()));
@@ -55,7 +52,9 @@ impl Fleet {
                 ended_s: row.ended_s,
                 stage,
                 workers,
-                spare_until_s: (!runs && !is_over).then_some(now_s + SPARE_S),
+                is_stand_in: false,
+                is_fruitless: false,
+                is_to_be_cleared: false,
                 has_joined: runs,
                 is_seen: row.is_seen,
                 missing: 0,

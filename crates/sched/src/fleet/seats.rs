@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bellwether_core::machines::Pool;
 
-use super::{Action, Fleet, Held, Leaving, Place, Stage, Supply};
+use super::{Fleet, Held, Leaving, Place, RIPE_S, Stage, Supply};
 
 impl Fleet {
     /// A worker needs a machine.
@@ -19,8 +19,24 @@ impl Fleet {
         self.waiting.retain(|other| *other != worker);
         self.lost.remove(&worker);
         for held in self.held.values_mut() {
-            held.workers.remove(&worker);
+            let was_last = held.workers.remove(&worker) && held.workers.is_empty();
+            held.is_fruitless |= was_last && !held.has_joined && matches!(held.stage, Stage::Runs { .. });
         }
+    }
+
+    /// Leaves pools alone whose machines were given up before a worker joined on them.
+    pub(super) fn leave_alone(&mut self, now_s: f64) {
+        let take = |held: &mut Held| std::mem::take(&mut held.is_fruitless).then(|| held.pool.clone());
+        let pools: Vec<Pool> = self.held.values_mut().filter_map(take).collect();
+        for pool in pools {
+            self.pause(&pool, now_s, "no worker joined on its machine");
+        }
+    }
+
+    /// Workers that have a machine, or wait for one.
+    pub fn workers(&self) -> BTreeSet<u64> {
+        let seated = self.held.values().filter(|held| !held.is_over()).flat_map(|held| &held.workers);
+        seated.chain(&self.waiting).copied().collect()
     }
 
     /// Workers that take part: a pool whose workers do is no longer left alone.
@@ -61,7 +77,8 @@ impl Fleet {
         leaving
     }
 
-    /// Workers on machines of which there are more than are wanted, each with its machine: the newest first.
+    /// Workers on machines of which there are more than are wanted, each with its machine: the newest first. Those that
+    /// stand in for others stay, until other machines are wanted.
     pub fn surplus(&self) -> Vec<(u64, u64)> {
         let mut room: BTreeMap<&Pool, u32> = BTreeMap::new();
         for (pool, count) in &self.wanted {
@@ -69,7 +86,7 @@ impl Fleet {
         }
         let mut surplus = Vec::new();
         // The oldest stay: they have state, and their pool has shown that it lasts.
-        for (number, held) in self.held.iter().filter(|(_, held)| held.counts()) {
+        for (number, held) in self.held.iter().filter(|(_, held)| held.counts() && !held.is_stand_in) {
             match room.get_mut(&held.pool).filter(|room| **room > 0) {
                 Some(room) => *room -= 1,
                 None => surplus.extend(held.workers.iter().map(|worker| (*worker, *number))),
@@ -100,47 +117,33 @@ impl Fleet {
         Some((*number, &held.pool, place))
     }
 
-    /// Whether fewer machines of some pool are there than are wanted.
-    pub fn has_room(&self) -> bool {
-        self.wanted.iter().any(|(pool, count)| self.counted(pool) < *count as usize)
+    /// Whether fewer machines of some pool are there than are wanted, and it may be asked for one.
+    pub fn has_room(&self, now_s: f64) -> bool {
+        let is_ready = |pool| self.supply(pool).is_some_and(|supply| self.is_ready(supply, now_s));
+        self.wanted.iter().any(|(pool, count)| self.counted(pool) < *count as usize && is_ready(pool))
     }
 
     fn counted(&self, pool: &Pool) -> usize {
         self.held.values().filter(|held| held.counts() && held.pool == *pool).count()
     }
 
-    /// Gives machines to workers that wait: spare ones first, then new ones.
-    pub(super) fn seat(&mut self, now_s: f64) -> Vec<Action> {
-        let mut actions = Vec::new();
-        while !self.waiting.is_empty() {
-            if let Some((number, devices)) = self.spare(now_s) {
-                let workers = self.next_waiting(devices);
-                let held = self.held.get_mut(&number).expect("it is one of those that are held");
-                (held.spare_until_s, held.workers) = (None, workers.clone());
-                actions.push(Action::Assign { number, workers: workers.into_iter().collect() });
-                continue;
-            }
-            let Some(supply) = self.choose(now_s).cloned() else { break };
-            let workers = self.next_waiting(supply.devices);
-            self.last += 1;
-            self.held.insert(self.last, Held::new(&supply, now_s, workers));
+    /// Makes machines for workers that wait. One of several devices waits for a moment until it is full.
+    pub(super) fn seat(&mut self, now_s: f64) {
+        if self.waited.0 != self.waiting.len() {
+            self.waited = (self.waiting.len(), now_s);
         }
-        actions
-    }
-
-    fn next_waiting(&mut self, devices: u32) -> BTreeSet<u64> {
-        let count = (devices.max(1) as usize).min(self.waiting.len());
-        self.waiting.drain(..count).collect()
-    }
-
-    /// A machine of an earlier holder that has no worker yet, and its devices.
-    fn spare(&self, now_s: f64) -> Option<(u64, u32)> {
-        let is_spare = |held: &Held| {
-            held.spare_until_s.is_some_and(|until_s| now_s < until_s)
-                && matches!(held.stage, Stage::Waits { .. })
-        };
-        let (number, held) = self.held.iter().find(|(_, held)| is_spare(held))?;
-        Some((*number, self.supply(&held.pool).map_or(1, |supply| supply.devices)))
+        let is_ripe = now_s - self.waited.1 >= RIPE_S;
+        while !self.waiting.is_empty() {
+            let Some(supply) = self.choose(now_s).cloned() else { break };
+            let devices = supply.devices.max(1) as usize;
+            if self.waiting.len() < devices && !is_ripe {
+                break;
+            }
+            let workers = self.waiting.drain(..devices.min(self.waiting.len())).collect();
+            let is_stand_in = !self.wanted.iter().any(|(pool, _)| *pool == supply.pool);
+            self.last += 1;
+            self.held.insert(self.last, Held { is_stand_in, ..Held::new(&supply, now_s, workers) });
+        }
     }
 
     fn supply(&self, pool: &Pool) -> Option<&Supply> {

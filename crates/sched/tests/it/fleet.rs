@@ -209,7 +209,6 @@ impl Holder {
                     let answer = world.request(number, &pool);
                     self.fleet.answered(number, now_s, answer);
                 }
-                Action::Assign { number, workers } => assert!(world.created.contains(&number), "{workers:?}"),
                 Action::Release { number } => world.release(number),
             }
         }
@@ -286,7 +285,7 @@ fn alone(supplies: Vec<Supply>) -> Fleet {
 fn requested(actions: &[Action]) -> Vec<(u64, &str, Market)> {
     let request = |action| match action {
         &Action::Request { number, ref pool, .. } => Some((number, pool.machine.as_str(), pool.market)),
-        Action::Assign { .. } | Action::Release { .. } => None,
+        Action::Release { .. } => None,
     };
     actions.iter().filter_map(request).collect()
 }
@@ -311,6 +310,7 @@ fn a_pool_that_is_sold_out_is_stood_in_for_by_one_that_is_no_dearer() {
     fleet.answered(2, 1.0, refusal());
     assert_eq!(requested(&fleet.actions(2.0)), [(3, "other", Market::Transient)]);
     fleet.answered(3, 2.0, refusal());
+    assert!(!fleet.has_room(3.0));
     // What is dearer only stands in where time presses.
     assert_eq!(fleet.actions(3.0), []);
     fleet.set_urgent(true);
@@ -369,7 +369,7 @@ fn other_machines_take_the_place_of_those_that_are_no_longer_wanted() {
         phase: Phase::Runs { place: "n".into(), notice: None },
     };
     fleet.listed(1.0, &[runs(1)]);
-    assert!(fleet.surplus().is_empty() && !fleet.has_room());
+    assert!(fleet.surplus().is_empty() && !fleet.has_room(1.0));
     fleet.want(vec![(large.pool, 1)]);
     assert_eq!(fleet.surplus(), [(1, 1)]);
     fleet.need(2);
@@ -387,13 +387,31 @@ fn several_workers_share_a_machine_of_several_devices() {
     let mut fleet = alone(vec![Supply { devices: 4, ..supply("box", Market::OnDemand, 4.0) }]);
     (2..=6).for_each(|worker| fleet.need(worker));
     fleet.want(vec![(pool("box", Market::OnDemand), 2)]);
-    let actions = fleet.actions(0.0);
+    let mut actions = fleet.actions(0.0);
+    assert_eq!(actions.len(), 1, "the second waits for further workers");
+    actions.extend(fleet.actions(1.0));
     let seats: Vec<&[u64]> = actions
         .iter()
         .map(|action| match action {
             Action::Request { workers, .. } => workers.as_slice(),
-            Action::Assign { .. } | Action::Release { .. } => &[],
+            Action::Release { .. } => &[],
         })
         .collect();
     assert_eq!(seats, [&[1, 2, 3, 4][..], &[5, 6][..]]);
+}
+
+#[test]
+fn what_stands_in_stays_until_other_machines_are_wanted() {
+    let (first, other) = (supply("small", Market::Transient, 0.25), supply("other", Market::Transient, 0.25));
+    let mut fleet = alone(vec![first, other.clone()]);
+    fleet.actions(0.0);
+    fleet.answered(1, 0.0, refusal());
+    assert_eq!(requested(&fleet.actions(1.0)), [(2, "other", Market::Transient)]);
+    fleet.answered(2, 1.0, Ok(()));
+    let tag = Tag { lease: "a".into(), number: 2 };
+    fleet.listed(2.0, &[Machine { tag, phase: Phase::Runs { place: "n".into(), notice: None } }]);
+    // Nothing is exchanged for what was refused, also when it may be asked again.
+    assert!(fleet.surplus().is_empty() && !fleet.has_room(2.0) && fleet.has_room(60.0));
+    fleet.want(vec![(pool("small", Market::Transient), 1)]);
+    assert_eq!(fleet.surplus(), [(1, 2)]);
 }

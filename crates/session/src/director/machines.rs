@@ -1,7 +1,7 @@
 //! Turns what a provider says of its machines into changes of workers between two steps, and shows the keeper of the
 //! plan's word how fast the run is.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bellwether_core::record::Event;
@@ -11,13 +11,16 @@ use bellwether_sched::fleet::Leaving;
 use bellwether_sched::promise::keeper::Seen;
 
 use crate::machines::holder::Holder;
-use crate::machines::shared::{Board, Order};
+use crate::machines::shared::{Board, Order, unix_s};
 
 /// Seconds between two looks.
 const LOOK_S: f64 = 0.1;
 
 /// A worker leaves this long before its machine goes, wherever its successor is by then.
 const LEAVES_BEFORE_S: f64 = 30.0;
+
+/// Seconds for which a worker of an earlier coordinator may take to come back.
+const STRANGER_S: f64 = 60.0;
 
 /// Seconds over which the speed is measured, at most and at least; and the fewest steps.
 const WINDOW_S: f64 = 30.0;
@@ -36,6 +39,8 @@ pub(crate) struct MachineDirector {
     relieved: BTreeSet<WorkerId>,
     /// Machines whose beginning was told.
     told: BTreeSet<u64>,
+    /// Workers with machines that the run does not know, and since when.
+    strangers: BTreeMap<WorkerId, f64>,
 }
 
 impl MachineDirector {
@@ -48,6 +53,7 @@ impl MachineDirector {
             replaced: BTreeSet::new(),
             relieved: BTreeSet::new(),
             told: BTreeSet::new(),
+            strangers: BTreeMap::new(),
         }
     }
 
@@ -63,12 +69,30 @@ impl MachineDirector {
             });
         }
         commands.extend(self.tell(run, &board));
-        let leaving = board.fleet.leaving(crate::machines::shared::unix_s());
+        self.part(run, &mut board);
+        let leaving = board.fleet.leaving(unix_s());
         for leaves in leaving.iter().filter(|leaves| run.membership.rank(leaves.worker).is_some()) {
             commands.extend(self.leave(leaves));
         }
         commands.extend(self.swap(run, &board));
         commands
+    }
+
+    /// Gives up workers of an earlier coordinator that have not come back, or were lost: nothing else tells of them.
+    fn part(&mut self, run: &RunStatus<'_>, board: &mut Board) {
+        let membership = run.membership;
+        let mut known: BTreeSet<WorkerId> = run.processes.iter().copied().collect();
+        known.extend(membership.active.iter().map(|active| active.worker));
+        known.extend(membership.shadows.iter().map(|shadow| shadow.worker));
+        known.extend(&membership.paused);
+        let strangers: BTreeSet<WorkerId> = board.fleet.workers().difference(&known).copied().collect();
+        self.strangers.retain(|worker, _| strangers.contains(worker));
+        for worker in strangers {
+            let since_s = *self.strangers.entry(worker).or_insert(run.elapsed_s);
+            if run.elapsed_s - since_s >= STRANGER_S {
+                board.fleet.dismiss(worker);
+            }
+        }
     }
 
     /// How fast the run is, and what is left of it.
@@ -128,7 +152,7 @@ impl MachineDirector {
         let trains = |worker: WorkerId| run.membership.rank(worker).is_some();
         let next = surplus.iter().find(|(worker, _)| trains(*worker) && !self.replaced.contains(worker));
         match next {
-            Some((worker, number)) if is_full && !is_swapping && board.fleet.has_room() => {
+            Some((worker, number)) if is_full && !is_swapping && board.fleet.has_room(unix_s()) => {
                 self.replaced.insert(*worker);
                 let text = format!(
                     "worker {worker} (machine {number}) is to be replaced: other machines are wanted"

@@ -25,10 +25,8 @@ const OFFERS: Duration = Duration::from_secs(60);
 /// Time between two looks at what is wished for.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How long workers that were told that the run is over may take to leave, before their machines are taken from them.
-const LEAVING_PATIENCE: Duration = Duration::from_secs(2);
-
-/// How long to try to give everything back when the run ends. What is left then is in the lease.
+/// How long to try to give everything back when the run ends, beside the time in which a machine may yet appear. What is
+/// left then is in the lease.
 const CLOSING_PATIENCE: Duration = Duration::from_secs(60);
 
 /// See the [module](self).
@@ -110,7 +108,11 @@ impl Clerk {
             match action {
                 Action::Request { number, pool, workers } => {
                     let tag = self.tag(number);
-                    let answer = if is_written {
+                    // Each request takes a while, and the run may be over by now.
+                    let answer = if self.shared.lock().is_closing {
+                        let (provider, why) = (self.provider.name(), "the run is over".to_owned());
+                        Err(ProviderError::Refused { provider, why })
+                    } else if is_written {
                         self.request(tag, pool, &workers)
                     } else {
                         let why = "the lease cannot be written".to_owned();
@@ -118,11 +120,6 @@ impl Clerk {
                     };
                     self.shared.lock().fleet.answered(number, unix_s(), answer);
                     self.progress.list_at = self.progress.list_at.min(Instant::now() + LIST_EAGER / 4);
-                }
-                Action::Assign { number, workers } => {
-                    let workers = self.workers(&workers);
-                    // Where the disk is full the machine's workers look where the coordinator was.
-                    let _ = self.scripts.tell(number, &workers);
                 }
                 Action::Release { number } => {
                     if let Err(error) = self.provider.release(&self.tag(number)) {
@@ -237,21 +234,19 @@ impl Clerk {
         }
     }
 
-    /// Begins to give everything back once the run is over: workers have been told, and may leave by themselves first.
+    /// Begins to give everything back once the run is over: its workers have been told.
     fn close(&mut self) {
         let mut board = self.shared.lock();
-        if !board.is_closing {
-            return;
-        }
-        let since = *self.progress.closing_since.get_or_insert_with(Instant::now);
-        if since.elapsed() >= LEAVING_PATIENCE || !board.fleet.is_moving() && board.fleet.is_empty() {
+        if board.is_closing && self.progress.closing_since.is_none() {
+            self.progress.closing_since = Some(Instant::now());
             board.fleet.close();
         }
     }
 
     fn is_done(&self) -> bool {
         let Some(since) = self.progress.closing_since else { return false };
-        since.elapsed() >= CLOSING_PATIENCE || self.shared.lock().fleet.is_empty()
+        let patience = CLOSING_PATIENCE + Duration::from_secs_f64(self.provider.settle_s());
+        since.elapsed() >= patience || self.shared.lock().fleet.is_empty()
     }
 
     /// Says what the machines have cost, and what is left of them.

@@ -87,7 +87,12 @@ impl Provider for Kubernetes {
             match made {
                 // It was asked for before.
                 Err(ProgramError::Refused { why, .. }) if why.contains("AlreadyExists") => {}
-                other => drop(other.map_err(|error| of_program(NAME, &error))?),
+                Err(error) => {
+                    // The secret alone would stay.
+                    let _ = self.release(&request.tag);
+                    return Err(of_program(NAME, &error));
+                }
+                Ok(_) => {}
             }
         }
         Ok(())

@@ -95,10 +95,11 @@ impl Provider for SkyPilot {
         let way = way(&self.ways, &request.pool, NAME)?;
         let names: Vec<String> = request.secrets.keys().cloned().collect();
         let task = task(&way.skypilot, &request.pool, &request.script, &names);
-        if self.requested.contains_key(&request.tag) {
-            // A second launch would run the task twice on one cluster.
+        if let Some(asked) = self.requested.get(&request.tag) {
+            // A second launch would run the task twice on one cluster, which may not be listed yet.
+            let is_new = asked.is_some_and(|at| at.elapsed() < APPEARS);
             let there = SkyPilot::clusters(&request.tag.lease)?;
-            if there.iter().any(|machine| machine.tag == request.tag) {
+            if is_new || there.iter().any(|machine| machine.tag == request.tag) {
                 return Ok(());
             }
         }
@@ -119,7 +120,11 @@ impl Provider for SkyPilot {
         let answer = sky(words).variables(secrets).answer();
         // It was read by now.
         let _ = std::fs::remove_file(&file);
-        answer.map(drop).map_err(|error| of_program(NAME, &error))
+        let answer = answer.map(drop).map_err(|error| of_program(NAME, &error));
+        if let Err(ProviderError::Refused { .. }) = answer {
+            self.requested.remove(&request.tag);
+        }
+        answer
     }
 
     fn list(&mut self, lease: &str) -> Result<Vec<Machine>, ProviderError> {

@@ -57,11 +57,13 @@ pub(super) fn machines(
 /// How workers are started on these machines, and where the coordinator listens.
 pub(super) fn place(
     machines: &Machines,
-    listen: Option<SocketAddr>,
+    (listen, resumed): (Option<SocketAddr>, Option<&RunDir>),
     program: Program,
 ) -> Result<Elsewhere, Failure> {
+    // A run that is resumed listens where it did.
+    let is_known = listen.is_some() || resumed.is_some_and(|run| run.endpoint().is_some());
     let listen = match machines.provider() {
-        _ if listen.is_some() => None,
+        _ if is_known => None,
         ProviderKind::Here => None,
         ProviderKind::Slurm => Some(Slurm::new(Submit::default()).own_address()?),
         ProviderKind::Kubernetes | ProviderKind::SkyPilot => {
