@@ -26,9 +26,9 @@ impl Fleet {
         self.held.iter().map(row).collect()
     }
 
-    /// Takes over the machines of an earlier holder. Those that ran are its workers, and those that did not yet are given
-    /// back. The provider's list has to be [taken in](Fleet::listed) next. Returns the machines that ran, with their
-    /// workers.
+    /// Takes over the machines of an earlier holder. Those that ran are its workers, and those that did not yet are
+    /// given back. The provider's list has to be [taken in](Fleet::listed) next. Returns the machines that ran, with
+    /// their workers.
     pub fn restore(&mut self, rows: &[Row], now_s: f64) -> Vec<(u64, BTreeSet<u64>)> {
         let mut running = Vec::new();
         for row in rows {

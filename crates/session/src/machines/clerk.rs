@@ -25,8 +25,8 @@ const OFFERS: Duration = Duration::from_secs(60);
 /// Time between two looks at what is wished for.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How long to try to give everything back when the run ends, beside the time in which a machine may yet appear. What is
-/// left then is in the lease.
+/// How long to try to give everything back when the run ends, beside the time in which a machine may yet appear. What
+/// is left then is in the lease.
 const CLOSING_PATIENCE: Duration = Duration::from_secs(60);
 
 /// See the [module](self).
