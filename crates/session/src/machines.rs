@@ -14,6 +14,7 @@ use bellwether_core::machines::Tag;
 use bellwether_core::plan::Plan;
 use bellwether_core::record::Provisioned;
 use bellwether_runtime::coordinator::{self, Director};
+use bellwether_runtime::journal::now_s;
 use bellwether_runtime::run_dir::{LeaseFile, RunDir, StateDir};
 use bellwether_sched::fleet::{Fleet, supplies};
 use bellwether_sched::promise::Promise;
@@ -28,7 +29,7 @@ pub use kubernetes::pods;
 pub use leases::{Found, Leased, Released, leases, release};
 pub use provider::ProviderKind;
 use script::Scripts;
-use shared::{Shared, unix_s};
+use shared::Shared;
 pub use skypilot::clusters;
 
 mod clerk;
@@ -136,7 +137,7 @@ impl Machines {
         let keeper = Keeper::new(&lease.plan, lease.began_s).map_err(RunError::Option)?;
         let promise = keeper.promise();
         let mut fleet = Fleet::new(supplies(promise.basis()), promise.chosen().clone(), provider.settle_s());
-        let untold = fleet.restore(&lease.machines, unix_s());
+        let untold = fleet.restore(&lease.machines, now_s());
         let scripts =
             Scripts { run: run.clone(), program: program.clone(), shares_files: self.kind.shares_files() };
         let account = Arc::clone(&self.account);
@@ -148,10 +149,7 @@ impl Machines {
             keeper,
             lease,
             file,
-            untold: untold
-                .into_iter()
-                .map(|(number, workers)| (number, workers.into_iter().collect()))
-                .collect(),
+            untold,
             account,
             progress,
         });
@@ -186,7 +184,7 @@ impl Machines {
             lease: word,
             provider: self.kind.name().into(),
             run: run.path.display().to_string(),
-            began_s: unix_s(),
+            began_s: now_s(),
             plan: Box::new((*self.plan).clone()),
             machines: Vec::new(),
         };

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use bellwether_core::InputError;
 use bellwether_core::lease::Row;
@@ -13,6 +12,7 @@ use bellwether_render::figure::money;
 use bellwether_render::json_line;
 use bellwether_render::table::{NOTHING, fitted, width};
 use bellwether_render::words::count;
+use bellwether_runtime::journal::now_s;
 use bellwether_session::machines::{Found, Leased, Released, leases, release};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -264,8 +264,4 @@ fn is_meant(leased: &Leased, name: &str) -> bool {
 fn name_of(run: &str) -> String {
     let name = Path::new(run).file_name().map(|name| name.to_string_lossy().into_owned());
     name.unwrap_or_else(|| run.to_owned())
-}
-
-fn now_s() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use bellwether_core::record::Event;
 use bellwether_runtime::coordinator::{Director, DirectorCommand, RunEvent, RunStatus};
+use bellwether_runtime::journal::now_s;
 use bellwether_runtime::membership::WorkerId;
 use bellwether_sched::fleet::Leaving;
 use bellwether_sched::promise::keeper::Seen;
 
 use crate::machines::holder::Holder;
-use crate::machines::shared::{Board, Order, unix_s};
+use crate::machines::shared::{Board, Order};
 
 /// Seconds between two looks.
 const LOOK_S: f64 = 0.1;
@@ -70,7 +71,7 @@ impl MachineDirector {
         }
         commands.extend(self.tell(run, &board));
         self.part(run, &mut board);
-        let leaving = board.fleet.leaving(unix_s());
+        let leaving = board.fleet.leaving(now_s());
         for leaves in leaving.iter().filter(|leaves| run.membership.rank(leaves.worker).is_some()) {
             commands.extend(self.leave(leaves));
         }
@@ -152,7 +153,7 @@ impl MachineDirector {
         let trains = |worker: WorkerId| run.membership.rank(worker).is_some();
         let next = surplus.iter().find(|(worker, _)| trains(*worker) && !self.replaced.contains(worker));
         match next {
-            Some((worker, number)) if is_full && !is_swapping && board.fleet.has_room(unix_s()) => {
+            Some((worker, number)) if is_full && !is_swapping && board.fleet.has_room(now_s()) => {
                 self.replaced.insert(*worker);
                 let text = format!(
                     "worker {worker} (machine {number}) is to be replaced: other machines are wanted"

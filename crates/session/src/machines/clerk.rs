@@ -1,19 +1,21 @@
 //! Talks to the provider for one run, on a thread of its own: writes the lease, asks for machines, watches them, and
 //! gives them back.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bellwether_core::lease::{Lease, Row};
 use bellwether_core::machines::{Offer, Pool, Provider, ProviderError, Request, Tag};
 use bellwether_core::record::Provisioned;
+use bellwether_runtime::journal::now_s;
 use bellwether_runtime::run_dir::{Endpoint, LeaseFile};
 use bellwether_sched::fleet::Action;
 use bellwether_sched::promise::keeper::Keeper;
 
-use super::keeper;
 use super::script::{Scripts, Worker};
-use super::shared::{Shared, unix_s};
+use super::shared::Shared;
+use super::{keeper, tag};
 
 /// Time between two looks at what the provider has, while machines come or go, and while nothing happens.
 const LIST_EAGER: Duration = Duration::from_secs(1);
@@ -38,7 +40,7 @@ pub(crate) struct Clerk {
     pub(super) lease: Lease,
     pub(super) file: LeaseFile,
     /// Machines of an earlier holder that ran, whose workers are to be told where this coordinator is.
-    pub(super) untold: Vec<(u64, Vec<u64>)>,
+    pub(super) untold: Vec<(u64, BTreeSet<u64>)>,
     /// What the run's summary says in the end.
     pub(super) account: Arc<Mutex<Option<Provisioned>>>,
     pub(super) progress: Progress,
@@ -101,13 +103,13 @@ impl Clerk {
         }
         let (actions, rows) = {
             let mut board = self.shared.lock();
-            (board.fleet.actions(unix_s()), board.fleet.rows())
+            (board.fleet.actions(now_s()), board.fleet.rows())
         };
         let is_written = self.write(rows);
         for action in actions {
             match action {
                 Action::Request { number, pool, workers } => {
-                    let tag = self.tag(number);
+                    let tag = tag(&self.lease, number);
                     // Each request takes a while, and the run may be over by now.
                     let answer = if self.shared.lock().is_closing {
                         let (provider, why) = (self.provider.name(), "the run is over".to_owned());
@@ -118,11 +120,11 @@ impl Clerk {
                         let why = "the lease cannot be written".to_owned();
                         Err(ProviderError::Unanswered { provider: self.provider.name(), why })
                     };
-                    self.shared.lock().fleet.answered(number, unix_s(), answer);
+                    self.shared.lock().fleet.answered(number, now_s(), answer);
                     self.progress.list_at = self.progress.list_at.min(Instant::now() + LIST_EAGER / 4);
                 }
                 Action::Release { number } => {
-                    if let Err(error) = self.provider.release(&self.tag(number)) {
+                    if let Err(error) = self.provider.release(&tag(&self.lease, number)) {
                         self.lament(&error);
                     }
                 }
@@ -145,10 +147,6 @@ impl Clerk {
     fn workers(&self, workers: &[u64]) -> Vec<Worker> {
         let board = self.shared.lock();
         workers.iter().filter_map(|worker| Some((*worker, *board.joins.get(worker)?))).collect()
-    }
-
-    fn tag(&self, number: u64) -> Tag {
-        Tag { lease: self.lease.lease.clone(), number }
     }
 
     /// Writes the lease where it has changed; whether what is on disk is true.
@@ -196,7 +194,7 @@ impl Clerk {
                 if std::mem::take(&mut self.progress.is_away) {
                     board.notes.push(format!("{} answers again", self.provider.name()));
                 }
-                board.fleet.listed(unix_s(), &machines);
+                board.fleet.listed(now_s(), &machines);
                 drop(board);
                 self.shared.notify();
             }
@@ -253,7 +251,7 @@ impl Clerk {
     fn leave(mut self) {
         let rows = self.shared.lock().fleet.rows();
         self.write(rows);
-        let account = keeper::account(&self.keeper, &self.lease, self.provider.name(), unix_s());
+        let account = keeper::account(&self.keeper, &self.lease, self.provider.name(), now_s());
         *self.account.lock().expect("no holder of this lock panics") = Some(account);
     }
 

@@ -3,13 +3,14 @@
 
 use bellwether_core::lease::Lease;
 use bellwether_core::record::Provisioned;
+use bellwether_runtime::journal::now_s;
 use bellwether_sched::promise::keeper::{Change, Keeper, View};
 
-use super::shared::{Order, Shared, unix_s};
+use super::shared::{Order, Shared};
 
 /// Looks at the odds, when it is time to, and passes on what should change.
 pub(super) fn look(keeper: &mut Keeper, shared: &Shared) {
-    let now_s = unix_s();
+    let now_s = now_s();
     if !keeper.is_due(now_s) {
         return;
     }

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use bellwether_core::InputError;
 use bellwether_core::lease::{Lease, Row};
 use bellwether_core::machines::{Machine, Phase, Provider};
+use bellwether_runtime::journal::now_s;
 use bellwether_runtime::run_dir::StateDir;
 
-use super::shared::unix_s;
 use super::{ProviderKind, tag};
 
 /// Time between two looks at whether machines have ended.
@@ -125,7 +125,7 @@ pub fn release(state_dir: &StateDir, lease: &Lease) -> Result<Option<Released>, 
         Err(error) => released.trouble = Some(error.to_string()),
     }
     if released.trouble.is_none() {
-        let now_s = unix_s();
+        let now_s = now_s();
         for row in lease.machines.iter_mut().filter(|row| row.over.is_none()) {
             row.ended_s = row.running_s.map(|_| now_s);
             row.over = Some("it was released after its holder was gone".into());
@@ -165,7 +165,7 @@ fn emptied(provider: &mut dyn Provider, lease: &Lease) -> Result<u32, String> {
                 // A request whose machine was never seen may still be on its way.
                 let unseen = lease.open().filter(|row| !row.is_seen && !found.contains(&row.number));
                 let last_s = unseen.map(|row| row.requested_s).fold(0.0, f64::max);
-                if empty >= EMPTY_LISTS && unix_s() >= last_s + provider.settle_s() {
+                if empty >= EMPTY_LISTS && now_s() >= last_s + provider.settle_s() {
                     return Ok(found.len() as u32);
                 }
             }

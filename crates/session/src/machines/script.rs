@@ -53,11 +53,11 @@ impl Scripts {
             let (name, value) = (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned());
             let _ = writeln!(script, "export {name}={}", quoted(&value));
         }
-        let lines: Vec<String> = workers
-            .iter()
-            .zip(0..)
-            .map(|(worker, seat)| self.worker(number, seat, worker))
-            .collect::<io::Result<_>>()?;
+        if self.shares_files {
+            self.tell(number, workers)?;
+        }
+        let lines: Vec<String> =
+            workers.iter().zip(0..).map(|(worker, seat)| self.worker(number, seat, worker)).collect();
         match &lines[..] {
             [line] => {
                 let _ = writeln!(script, "exec {line}");
@@ -67,30 +67,28 @@ impl Scripts {
         Ok((script, secrets))
     }
 
-    /// Tells the workers of a machine that was requested before where their coordinator is now, and who they are.
+    /// Writes the tickets of a machine: where the coordinator of its workers is, and who they are.
     pub(super) fn tell(&self, number: u64, workers: &[Worker]) -> io::Result<()> {
+        private::folder(&self.run.tickets())?;
         for ((worker, join), seat) in workers.iter().zip(0..) {
-            private::folder(&self.run.tickets())?;
             Ticket { join: join.to_string(), number: *worker }.write(&self.ticket(number, seat))?;
         }
         Ok(())
     }
 
     /// The command line of one worker.
-    fn worker(&self, number: u64, seat: u32, (worker, join): &Worker) -> io::Result<String> {
+    fn worker(&self, number: u64, seat: u32, (worker, join): &Worker) -> String {
         if !self.shares_files {
             let words = self.program.remote_words(join, *worker);
             let words: Vec<String> = words.iter().map(|word| quoted(&word.to_string_lossy())).collect();
-            return Ok(words.join(" ").replace(&quoted("$token"), "\"$token\""));
+            return words.join(" ").replace(&quoted("$token"), "\"$token\"");
         }
         let ticket = self.ticket(number, seat);
-        private::folder(&self.run.tickets())?;
-        Ticket { join: join.to_string(), number: *worker }.write(&ticket)?;
         let words = self.program.ticket_words("worker", &self.run, &ticket, *worker);
         let words: Vec<String> = words.iter().map(|word| quoted(&word.to_string_lossy())).collect();
         let log = self.run.worker_log_file(*worker);
         let log = std::path::absolute(&log).unwrap_or(log);
-        Ok(format!("{} 2>>{}", words.join(" "), quoted(&log.display().to_string())))
+        format!("{} 2>>{}", words.join(" "), quoted(&log.display().to_string()))
     }
 
     fn ticket(&self, number: u64, seat: u32) -> PathBuf {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Condvar, Mutex, MutexGuard};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use bellwether_sched::fleet::Fleet;
 use bellwether_sched::promise::keeper::Seen;
@@ -65,9 +65,4 @@ impl Shared {
         let board = self.lock();
         drop(self.news.wait_timeout(board, patience).expect("no holder of this lock panics"));
     }
-}
-
-/// Seconds since 1970.
-pub(crate) fn unix_s() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
