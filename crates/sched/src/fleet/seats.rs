@@ -39,11 +39,13 @@ impl Fleet {
         seated.chain(&self.waiting).copied().collect()
     }
 
-    /// Workers that take part: a pool whose workers do is no longer left alone.
-    pub fn joined(&mut self, workers: &[u64]) {
+    /// Workers that take part: a pool whose workers do is no longer left alone, and a machine whose worker does runs,
+    /// whatever the provider has said of it by then.
+    pub fn joined(&mut self, workers: &[u64], now_s: f64) {
         for held in self.held.values_mut() {
             if !held.has_joined && workers.iter().any(|worker| held.workers.contains(worker)) {
                 held.has_joined = true;
+                held.running_s.get_or_insert(now_s);
                 self.pauses.remove(&held.pool);
             }
         }

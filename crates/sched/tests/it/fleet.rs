@@ -195,7 +195,7 @@ impl Holder {
         }
         let joined: Vec<u64> =
             self.workers.iter().copied().filter(|worker| self.fleet.place(*worker) == Place::Runs).collect();
-        self.fleet.joined(&joined);
+        self.fleet.joined(&joined, now_s);
         let actions = self.fleet.actions(now_s);
         // Before anything is done it stands on disk.
         self.disk = self.fleet.rows();
@@ -320,6 +320,19 @@ fn a_pool_that_is_sold_out_is_stood_in_for_by_one_that_is_no_dearer() {
     assert_eq!(fleet.actions(9.0), []);
     assert_eq!(requested(&fleet.actions(10.5)), [(5, "small", Market::Transient)]);
     assert!(fleet.news().iter().any(|news| news.contains("no small transient for 10 s")));
+}
+
+#[test]
+fn a_machine_whose_worker_takes_part_runs_before_the_provider_says_so() {
+    let mut fleet = alone(vec![supply("small", Market::OnDemand, 1.0)]);
+    fleet.actions(0.0);
+    fleet.answered(1, 0.0, Ok(()));
+    fleet.joined(&[1], 10.0);
+    fleet.close();
+    assert_eq!(fleet.actions(46.0), [Action::Release { number: 1 }]);
+    let rows = fleet.rows();
+    assert_eq!(rows[0].running_s, Some(10.0));
+    assert!((fleet.spent_dollars(46.0) - 0.01).abs() < 1e-12, "{}", fleet.spent_dollars(46.0));
 }
 
 #[test]

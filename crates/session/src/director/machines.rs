@@ -174,7 +174,7 @@ impl Director for MachineDirector {
         match seen {
             RunEvent::Journal(Event::Membership { workers, .. }) => {
                 self.steps.clear();
-                self.holder.shared.lock().fleet.joined(workers);
+                self.holder.shared.lock().fleet.joined(workers, now_s());
                 Vec::new()
             }
             RunEvent::Tick if now.elapsed_s - self.looked_s >= LOOK_S => {
