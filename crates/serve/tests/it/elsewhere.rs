@@ -36,7 +36,8 @@ fn plan(machines: u32) -> Box<Plan> {
     Box::new(Plan::read(&text.to_string(), "plan").expect("a plan"))
 }
 
-fn provision(provider: &str) -> Option<Provision> {
+/// Three machines of a provider.
+pub(crate) fn provision(provider: &str) -> Option<Provision> {
     Some(Provision { provider: provider.into(), plan: plan(3), listen: None })
 }
 

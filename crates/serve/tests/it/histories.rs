@@ -211,6 +211,9 @@ fn check(seed: u64, world: &mut World, lost_jobs: &BTreeSet<String>) {
     }
     assert_eq!(world.shown.len(), state.jobs.len(), "clients saw all jobs");
     assert_eq!(state.slots.count(), 0, "all slots are free");
+    for (id, run) in world.runs.iter().filter(|(id, _)| state.jobs.contains_key(id)) {
+        assert!(!run.holds_machines, "{} is over, and its machines are not given back: {run:?}", id.0);
+    }
     // What the disk lost a policy may have been shown.
     if !seed.is_multiple_of(8) {
         let compared = replay::decisions_follow(&world.disk.bytes).unwrap_or_else(|fault| panic!("{fault}"));
@@ -270,6 +273,7 @@ fn every_promise_is_kept_whatever_happens() {
             ("coordinators died", 100),
             ("stopped by hand", 50),
             ("nodes down", 100),
+            ("machines of their own", 100),
         ] {
             let count = counts.get(what).copied().unwrap_or(0);
             assert!(count >= least, "{what}: {count} of {least}");

@@ -1,5 +1,6 @@
 //! Runs of jobs, and the runner that sees to them as the law of crews says.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bellwether_core::cluster::JobId;
@@ -32,6 +33,10 @@ pub(crate) struct Run {
     silent_until: Duration,
     /// How often it broke by itself.
     pub(crate) crashes: u32,
+    /// Its folder.
+    path: PathBuf,
+    /// Whether machines of its own may be there.
+    pub(crate) holds_machines: bool,
     /// It was stopped by hand, and no wish to leave or to go on has come since.
     pub(crate) stopped_by_hand: bool,
 }
@@ -40,6 +45,11 @@ impl Run {
     /// Workers that train, or are about to.
     pub(crate) fn workers(&self) -> u32 {
         if self.alive { self.target.max(self.active) } else { 0 }
+    }
+
+    /// A coordinator's last word; it has given its machines back.
+    fn leave(&mut self, outcome: RunOutcome, unix_s: f64) {
+        (self.ending, self.holds_machines) = (Some((outcome, unix_s)), false);
     }
 }
 
@@ -61,13 +71,15 @@ impl World {
     pub(crate) fn want(&mut self, wanted: Wanted) {
         self.tell(|| format!("wanted: job {} with {} workers", wanted.job.0, wanted.workers));
         let (job, workers) = (wanted.job, wanted.workers);
-        assert_eq!(wanted.places.is_some(), !self.nodes.is_empty(), "job {}", job.0);
+        let is_placed = !self.nodes.is_empty() && wanted.provision.is_none();
+        assert_eq!(wanted.places.is_some(), is_placed, "job {}", job.0);
         let room: u32 = wanted.places.iter().flat_map(|places| places.values()).sum();
-        assert!(self.nodes.is_empty() || room >= workers, "job {}: {wanted:?}", job.0);
+        assert!(!is_placed || room >= workers, "job {}: {wanted:?}", job.0);
         let known = self.posts.contains_key(&job);
         let run = self.runs.entry(job).or_default();
         // Also where both crossed: it is the daemon's stop then.
         run.stopped_by_hand &= workers > 0;
+        run.path.clone_from(&wanted.run);
         let post = self.posts.entry(job).or_default();
         if !post.attended && (!wanted.begins || workers == 0 && known) {
             return;
@@ -77,6 +89,13 @@ impl World {
         (post.wish, post.settled) = (Some(wanted), false);
         post.met &= post.attended;
         post.attended = true;
+    }
+
+    /// What no process leads any more gives its machines back.
+    pub(crate) fn release(&mut self, paths: &[PathBuf]) {
+        for run in self.runs.values_mut().filter(|run| paths.contains(&run.path) && !run.alive) {
+            run.holds_machines = false;
+        }
     }
 
     /// The machine ends and starts again: no process is left.
@@ -169,7 +188,10 @@ impl World {
                 );
                 (run.alive, run.begun, run.ending) = (true, true, None);
                 (run.target, run.active) = (wish.workers, 0);
+                run.holds_machines = wish.provision.is_some();
                 (post.met, post.leave_since, post.settled) = (true, None, false);
+                let has_machines = run.holds_machines;
+                self.count("machines of their own", u64::from(has_machines));
             }
         }
     }
@@ -182,7 +204,16 @@ impl World {
         }
         self.send(
             job,
-            Report::Ended { job, outcome, ended_early: None, step, digest: None, unix_s, limit: None },
+            Report::Ended {
+                job,
+                outcome,
+                ended_early: None,
+                step,
+                digest: None,
+                unix_s,
+                limit: None,
+                by: None,
+            },
         );
     }
 
@@ -215,12 +246,12 @@ impl World {
                 (run.alive, run.active, run.step) = (false, 0, run.checkpoint);
                 run.crashes += 1;
                 let failure = RunFailure::Other("no worker comes up".into());
-                run.ending = Some((RunOutcome::Failed(failure), unix_s));
+                run.leave(RunOutcome::Failed(failure), unix_s);
             }
             2 if !calm => run.silent_until = now + Duration::from_millis(dice * 4000),
             3 if !calm && run.target > 0 && wanted != Some(0) => {
                 (run.alive, run.active, run.checkpoint) = (false, 0, run.step);
-                run.ending = Some((RunOutcome::Stopped, unix_s));
+                run.leave(RunOutcome::Stopped, unix_s);
                 run.stopped_by_hand = true;
                 self.count("stopped by hand", 1);
             }
@@ -236,11 +267,11 @@ impl World {
             _ if luck % 4 != 0 => {}
             _ if run.target == 0 => {
                 (run.alive, run.active, run.checkpoint) = (false, 0, run.step);
-                run.ending = Some((RunOutcome::Stopped, unix_s));
+                run.leave(RunOutcome::Stopped, unix_s);
             }
             _ if run.step == STEPS => {
                 (run.alive, run.active, run.checkpoint) = (false, 0, run.step);
-                run.ending = Some((RunOutcome::Finished, unix_s));
+                run.leave(RunOutcome::Finished, unix_s);
             }
             _ if run.active != run.target => {
                 run.active = run.target;

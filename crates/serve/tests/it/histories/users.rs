@@ -13,6 +13,7 @@ use tokio::sync::oneshot::{self, error::TryRecvError};
 
 use super::POLICIES;
 use super::world::World;
+use crate::elsewhere::provision;
 use bellwether_testkit::Random;
 
 /// Jobs of a history.
@@ -105,6 +106,10 @@ impl Users {
                 let number = self.sent - 1;
                 // Some leave open how their workers are kept together.
                 let is_open = random.below(3) == 0;
+                // Some have machines of their own.
+                if random.below(5) == 0 {
+                    return self.elsewhere(number);
+                }
                 let servers = |most| WorkerRange { min: 1, max: most };
                 Request::Submit(Box::new(Submission {
                     job: self.job(),
@@ -121,6 +126,7 @@ impl Users {
                     key: Some(format!("key-{number}")),
                     queue: self.queue(random),
                     user: None,
+                    provision: None,
                 }))
             }
             0 | 4 => Request::Suspend { job: name(random, self.sent), by: "its user".into() },
@@ -139,6 +145,16 @@ impl Users {
                 by: "an operator".into(),
             },
         }
+    }
+
+    fn elsewhere(&mut self, number: u64) -> Request {
+        let named = Submission::named(
+            self.job(),
+            Task { training_samples: 800, bytes: 1024 },
+            &format!("job-{number}"),
+            format!("key-{number}"),
+        );
+        Request::Submit(Box::new(Submission { provision: provision("here"), ..named.expect("a name") }))
     }
 
     /// Whether a user has asked something and has no answer.

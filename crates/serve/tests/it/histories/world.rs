@@ -304,10 +304,18 @@ impl World {
         if self.is_misled {
             return;
         }
-        let used: u32 = self.runs.values().map(Run::workers).sum();
+        let is_elsewhere =
+            |job: &JobId| state.jobs.get(job).is_some_and(|record| record.submitted.provision.is_some());
+        let here = self.runs.iter().filter(|(job, _)| !is_elsewhere(job));
+        let used: u32 = here.map(|(_, run)| run.workers()).sum();
         let slots = SLOTS.max(NODE_SLOTS * self.nodes.len() as u32);
         assert!(used <= slots, "{used} workers on {slots} slots: {:#?}", self.runs);
         for (job, run) in self.runs.iter().filter(|(job, _)| !state.unsettled.contains(job)) {
+            if is_elsewhere(job) {
+                let is_known = state.jobs.get(job).is_some_and(|record| record.obtaining);
+                assert!(is_known || run.workers() == 0, "job {} has machines unawares: {run:#?}", job.0);
+                continue;
+            }
             let held = state.slots.of(*job).len() as u32;
             assert!(run.workers() <= held, "job {} has {held} slots: {run:#?}", job.0);
         }
@@ -346,5 +354,10 @@ impl JobRunner for Players {
         }
     }
 
-    fn release(&mut self, _runs: Vec<std::path::PathBuf>) {}
+    fn release(&mut self, runs: Vec<std::path::PathBuf>) {
+        let mut world = self.0.lock();
+        if world.deed() {
+            world.release(&runs);
+        }
+    }
 }
