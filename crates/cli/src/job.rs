@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use bellwether_core::declared::{merge, script_of};
 use bellwether_core::job::{CheckedJob, Job, Model};
+use bellwether_core::plan::Plan;
 use bellwether_core::{InputError, parse};
 use bellwether_runtime::membership::WorkloadDescription;
 use bellwether_runtime::run_dir::RunDir;
@@ -183,4 +184,14 @@ impl Opened {
     pub(crate) fn initial_weights(&self) -> Option<PathBuf> {
         self.trained.as_ref().and_then(Trained::initial_weights)
     }
+}
+
+/// Reads a plan.
+pub(crate) fn read_plan(path: &Path) -> Result<Plan, Failure> {
+    let place = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|e| {
+        InputError::new(&place, format!("the plan cannot be read: {e}"))
+            .hint("`bellwether plan PROFILE.json --catalog PRICES.toml --format json` makes one")
+    })?;
+    Ok(Plan::read(&text, &place)?)
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use bellwether_core::ParseError;
 pub(crate) use bellwether_core::parse::assignment;
+use bellwether_session::machines::ProviderKind;
 use clap::{Args, ValueEnum};
 
 /// How results are printed.
@@ -25,6 +26,15 @@ pub(crate) enum TableFormat {
     Json,
     /// For spreadsheets.
     Csv,
+}
+
+/// Who gives machines.
+///
+/// # Errors
+///
+/// A name that no provider has.
+pub(crate) fn provider(text: &str) -> Result<ProviderKind, ParseError> {
+    ProviderKind::named(text)
 }
 
 /// A range as the reader of a `u32` takes it.

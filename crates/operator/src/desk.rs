@@ -197,7 +197,7 @@ impl Attended {
         let outcome = word.outcome();
         let (step, digest, unix_s) = (word.step, word.digest.clone(), word.unix_s);
         let ended_early = word.ended_early.clone();
-        Report::Ended { job, outcome, ended_early, step, digest, unix_s, limit: None }
+        Report::Ended { job, outcome, ended_early, step, digest, unix_s, limit: None, by: None }
     }
 }
 
@@ -209,4 +209,7 @@ impl JobRunner for Pods {
     fn want(&mut self, wanted: Wanted) {
         self.0.want(wanted);
     }
+
+    /// Jobs here have no machines of a provider's.
+    fn release(&mut self, _runs: Vec<PathBuf>) {}
 }

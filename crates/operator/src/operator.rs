@@ -318,9 +318,10 @@ fn open_engine(
         retries: RETRIES,
         remaining,
         compact_at: bellwether_serve::daemon::COMPACT_AT_BYTES,
-        prepare: Box::new(move |name, job, _| {
+        prepare: Box::new(move |submitted, _| {
             let state = StateDir::find(Some(of_runs.clone())).map_err(|error| error.to_string())?;
-            state.create_named(name, job).map(|run| run.path).map_err(|error| error.to_string())
+            let made = state.create_named(&submitted.name, &submitted.job);
+            made.map(|run| run.path).map_err(|error| error.to_string())
         }),
         outlook: Some(Box::new(Foresight { registry })),
         tell: Box::new(move |what| log(what)),

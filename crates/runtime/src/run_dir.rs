@@ -17,6 +17,7 @@
 //! | `summary.json` | how the last coordinator ended | the coordinator |
 //! | `coordinator.log` | what a coordinator says that runs in the background | the coordinator |
 //! | `served` | nothing; the run is a daemon's job | the daemon |
+//! | `plan.json` | the machines that a daemon's job obtains from a provider | the daemon |
 //! | `cluster_jobs.json` | how workers are submitted as jobs of a cluster | the program that starts a coordinator |
 //! | `placement.json` | on which nodes they may run, where another program says that | the daemon |
 //! | `tickets/` | what those jobs are told when they begin | the coordinator |
@@ -31,6 +32,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use bellwether_core::job::{CheckpointUrl, Job};
+use bellwether_core::plan::Plan;
 use bellwether_core::record::Summary;
 use serde::{Deserialize, Serialize};
 
@@ -65,6 +67,7 @@ pub use words::{WORKER_VARIABLE, words_of_process};
 
 const JOB: &str = "job.json";
 const PROFILE: &str = "profile.json";
+const PLAN: &str = "plan.json";
 const TOKEN: &str = "token";
 const SCHEDULE: &str = "schedule.json";
 const IDENTITY: &str = "run_id";
@@ -326,6 +329,23 @@ impl RunDir {
     /// `profile.json`: what was measured of the job before it trained, where a daemon did that.
     pub fn profile_file(&self) -> PathBuf {
         self.path.join(PROFILE)
+    }
+
+    /// `plan.json`: the machines that a daemon's job obtains from a provider.
+    pub fn plan_file(&self) -> PathBuf {
+        self.path.join(PLAN)
+    }
+
+    /// Keeps the plan of the machines that the run obtains; one that is kept already stays.
+    ///
+    /// # Errors
+    ///
+    /// Returns the file system's error.
+    pub fn keep_plan(&self, plan: &Plan) -> Result<(), RunDirError> {
+        if self.plan_file().exists() {
+            return Ok(());
+        }
+        write_json(&self.plan_file(), plan, false)
     }
 
     /// `token`.

@@ -182,10 +182,13 @@ fn unmade(error: RunDirError) -> DaemonError {
 
 /// Makes the folders of jobs' runs.
 pub(crate) fn prepare(state_dir: StateDir) -> Prepare {
-    Box::new(move |name, job, slurm| {
+    Box::new(move |submitted, slurm| {
         let made = || {
-            let run = state_dir.create_named(name, job)?;
+            let run = state_dir.create_named(&submitted.name, &submitted.job)?;
             run.mark_served()?;
+            if let Some(provision) = &submitted.provision {
+                run.keep_plan(&provision.plan)?;
+            }
             if let Some(SlurmJobs { options, script, key, .. }) = slurm {
                 run.keep_cluster_jobs(key, options.clone(), script.clone())?;
             }

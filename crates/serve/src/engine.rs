@@ -6,6 +6,7 @@
 
 mod begin;
 mod compact;
+mod elsewhere;
 mod nodes;
 mod orders;
 mod outlook;
@@ -25,7 +26,6 @@ use std::time::Duration;
 
 use bellwether_core::InputError;
 use bellwether_core::cluster::JobId;
-use bellwether_core::job::Job;
 use bellwether_core::knowledge::Knowledge;
 use bellwether_core::policy::{Action, Backend, Decision, Fault, PolicyInput};
 use bellwether_core::prediction::StepModel;
@@ -34,7 +34,7 @@ use bellwether_sched::drive::drive;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::clock::{Clock, Inbox, SystemClock};
-use crate::ledger::{Compaction, Damage, Entry, FileStore, LedgerFile, Line, Outcome, Store};
+use crate::ledger::{Compaction, Damage, Entry, FileStore, LedgerFile, Line, Outcome, Store, Submitted};
 use crate::machine::{Machine, SlurmJobs};
 use crate::outlook::Outlook;
 use crate::request::{EngineHandle, Refusal, RefusalKind, Reply};
@@ -61,7 +61,7 @@ const CLOCK_TOLERANCE_S: f64 = 1.0;
 const CLOCK_PERIOD: Duration = Duration::from_secs(10);
 
 /// Makes the folder of a job's run, or finds it; says where it is. On a cluster it holds how workers are submitted.
-pub type Prepare = Box<dyn Fn(&str, &Job, Option<&SlurmJobs>) -> Result<PathBuf, String> + Send>;
+pub type Prepare = Box<dyn Fn(&Submitted, Option<&SlurmJobs>) -> Result<PathBuf, String> + Send>;
 
 /// Takes a sentence for the daemon's owner.
 pub type Tell = Box<dyn Fn(&str) + Send>;
@@ -342,6 +342,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
                 | Entry::Suspended { .. }
                 | Entry::Resumed { .. }
                 | Entry::Cancelled { .. }
+                | Entry::Obtaining { .. }
                 | Entry::PolicyChosen { .. }
                 | Entry::RemainingChosen { .. }
                 | Entry::QueuesChosen { .. }

@@ -16,6 +16,7 @@ use bellwether_runtime::membership::WorkloadDescription;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::{DeviceType, Machine, Slot};
+use crate::provision::Provision;
 use crate::snapshot::DecisionState;
 pub use file::{Compaction, FileStore, Keep, LedgerFile, Store, read, read_from};
 pub use kept::{End, Held, KeptJob, KeptQueues, KeptSlots, KeptState, Record};
@@ -205,6 +206,11 @@ pub enum Entry {
         /// The slots, in ascending order.
         slots: Vec<Slot>,
     },
+    /// From now on machines of its own may be asked for, or be there, for a job.
+    Obtaining {
+        /// The job.
+        job: JobId,
+    },
     /// A job trains with this many workers since now.
     Training {
         /// The job.
@@ -317,6 +323,9 @@ pub struct Submitted {
     /// Who submitted it, where that was not the daemon's owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
+    /// Where its machines come from, where it takes none of the slots.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provision: Option<Provision>,
 }
 
 /// One of the ways in which the workers of a job may be kept together, and what is so then.

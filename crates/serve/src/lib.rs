@@ -30,6 +30,7 @@ pub mod local;
 pub mod machine;
 pub mod outlook;
 mod private;
+pub mod provision;
 pub mod replay;
 pub mod request;
 pub mod runner;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::ledger::Task;
+use crate::provision::Provision;
 use crate::snapshot::{JobState, Snapshot};
 
 /// A wish.
@@ -94,6 +95,8 @@ pub struct Submission {
     pub queue: Option<String>,
     /// Who submits it, where that is not the daemon's owner.
     pub user: Option<String>,
+    /// Where its machines come from, where it should take none of the slots.
+    pub provision: Option<Provision>,
 }
 
 impl Submission {
@@ -118,6 +121,7 @@ impl Submission {
             key: Some(key),
             queue: None,
             user: None,
+            provision: None,
         })
     }
 }

@@ -1,6 +1,7 @@
 //! The seam to the processes: what the engine wants of a job's processes, and what they report.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use bellwether_core::job::StopLimit;
 use bellwether_core::outlook::Expected;
 use bellwether_core::profile::Profile;
 use bellwether_core::record::{EarlyEnd, RunOutcome, StepRecord};
+use bellwether_session::machines::ProviderKind;
 
 use crate::machine::DeviceType;
 pub use processes::{Patience, Processes};
@@ -37,6 +39,8 @@ pub struct Wanted {
     /// Whether there are no processes as far as is known, so that some begin; else a change of those that are there is
     /// wanted, and nothing when they have ended meanwhile.
     pub begins: bool,
+    /// Where its machines come from, for a job with machines of its own; its slots are those of a cluster otherwise.
+    pub provision: Option<(ProviderKind, Option<SocketAddr>)>,
     /// When the run ended as far as is known, in seconds since the Unix epoch as it says itself. Where it says that it
     /// was stopped at another time, that was done by hand, and it is not started again.
     pub known_end_unix_s: Option<f64>,
@@ -56,6 +60,9 @@ pub struct Wanted {
 pub trait JobRunner {
     /// Wants something of a job's processes from now on.
     fn want(&mut self, wanted: Wanted);
+
+    /// Gives back what runs in these folders, which no process should lead any more, may hold of a provider's machines.
+    fn release(&mut self, runs: Vec<PathBuf>);
 }
 
 /// A node of a cluster, as the cluster tells of it.
@@ -153,6 +160,8 @@ pub enum Report {
         unix_s: f64,
         /// The limit of its job for which it was stopped, if it was.
         limit: Option<StopLimit>,
+        /// Who asked for its end, or why, where somebody did.
+        by: Option<String>,
     },
     /// The coordinator is gone without a word, or could not be started, or did not leave in time and was killed.
     Lost {

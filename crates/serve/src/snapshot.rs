@@ -185,6 +185,9 @@ pub struct JobState {
     /// Who submitted it; absent where that was the daemon's owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
+    /// Who gives its machines, where it takes none of the slots.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<String>,
     /// When it was accepted.
     pub submitted_s: f64,
     /// When its processes first started.

@@ -252,8 +252,11 @@ impl State {
 
     /// A job that has not ended, suspended or not, as policies see it or saw it last.
     fn seen_mut(&mut self, job: JobId) -> Option<&mut JobView> {
-        let away = self.jobs.get_mut(&job).and_then(|record| record.away.as_mut());
-        away.or_else(|| self.view.jobs.get_mut(&job))
+        let unseen = |record| {
+            let Record { away, elsewhere, .. } = record;
+            away.as_mut().or(elsewhere.as_mut())
+        };
+        self.jobs.get_mut(&job).and_then(unseen).or_else(|| self.view.jobs.get_mut(&job))
     }
 
     fn submitted(&mut self, submitted: &Submitted) -> Result<(), LineError> {
@@ -321,6 +324,7 @@ impl State {
                 self.slots.hold(*job, slots, now_s)?;
                 self.known(*job)?.hold(slots.len() as u32, now_s);
             }
+            Entry::Obtaining { job } => self.known(*job)?.obtain(now_s),
             Entry::Training { job, workers } => {
                 let record = self.known(*job)?;
                 record.training = *workers;
@@ -428,7 +432,7 @@ impl State {
         let now_s = self.now_s;
         let record = self.known(job)?;
         record.hold(0, now_s);
-        (record.training, record.leaving) = (0, false);
+        (record.training, record.leaving, record.obtaining) = (0, false, false);
         record.step = step.unwrap_or(record.step);
         let batch = record.submitted.job.batch.size as f64;
         let work = record.work();
@@ -443,14 +447,23 @@ impl State {
         Ok(())
     }
 
+    /// A job waits for the policy, unless it has machines of its own.
     fn arrive(&mut self, job: JobId, seen: JobView) {
         self.touch(job);
+        if let Some(record) = self.jobs.get_mut(&job).filter(|record| record.submitted.provision.is_some()) {
+            record.elsewhere = Some(seen);
+            return;
+        }
         self.view.jobs.insert(job, seen);
         self.changes.arrived.push(job);
     }
 
     /// Takes a job out of the view; what it held is free for the policy. Its last view is returned, without devices.
     fn leave(&mut self, job: JobId) -> Option<JobView> {
+        if let Some(seen) = self.jobs.get_mut(&job).and_then(|record| record.elsewhere.take()) {
+            self.touch(job);
+            return Some(seen);
+        }
         let mut seen = self.view.jobs.remove(&job)?;
         let held = seen.allocation.clone();
         self.view.release(&held);

@@ -26,7 +26,7 @@ use crate::program::Program;
 use clerk::Clerk;
 use holder::Holder;
 pub use kubernetes::pods;
-pub use leases::{Found, Leased, Released, leases, release};
+pub use leases::{Found, Leased, Released, leases, release, release_run};
 pub use provider::ProviderKind;
 use script::Scripts;
 use shared::Shared;
@@ -63,20 +63,11 @@ impl Machines {
     ///
     /// # Errors
     ///
-    /// Returns an error for a plan that chose nothing, of an earlier program, whose machines cannot be asked for, or
-    /// whose workers need parameter servers.
+    /// Same errors as [`carried_out`].
     pub fn new(kind: ProviderKind, plan: &Plan, state_dir: StateDir) -> Result<Machines, InputError> {
-        Promise::of(plan)?;
-        kind.check(plan)?;
-        if plan.chosen().and_then(|chosen| chosen.way.as_ref()).is_some_and(|way| way.servers > 0) {
-            let what = "no parameter servers are started on machines that a provider gives";
-            return Err(InputError::new("--provision", what).hint(
-                "plan without --servers, or start the machines by hand and join with `bellwether worker`",
-            ));
-        }
         Ok(Machines {
             kind,
-            plan: Arc::new(carried_out(plan)),
+            plan: Arc::new(carried_out(kind, plan)?),
             state_dir,
             holder: Arc::default(),
             account: Arc::default(),
@@ -158,11 +149,9 @@ impl Machines {
 
     /// The lease of a run: that of an earlier coordinator, or a new one.
     fn lease(&self, run: &RunDir) -> Result<(Lease, LeaseFile), RunError> {
-        // A new run may have the name of one that was removed.
-        let before = match run.journal_file().exists() {
-            true => newest_lease(run, &self.state_dir).map_err(RunError::Input)?,
-            false => None,
-        };
+        // A new run may have the name of one that was removed; a coordinator may have died before its first line.
+        let before = newest_lease(run, &self.state_dir).map_err(RunError::Input)?;
+        let before = before.filter(|lease| run.journal_file().exists() || lease.began_s >= made_s(run));
         if let Some(mut lease) = before {
             let Some(file) = self.state_dir.hold_lease(&lease.lease)? else {
                 let what = format!("another process holds the lease {}", lease.lease);
@@ -199,6 +188,13 @@ impl fmt::Debug for Machines {
     }
 }
 
+/// When a run's folder got its job, in seconds since the Unix epoch.
+fn made_s(run: &RunDir) -> f64 {
+    let made = std::fs::metadata(run.job_file()).and_then(|file| file.modified());
+    let since = made.ok().and_then(|made| made.duration_since(std::time::UNIX_EPOCH).ok());
+    since.map_or(f64::INFINITY, |since| since.as_secs_f64())
+}
+
 /// The lease of a run, of several the one that began last.
 fn newest_lease(run: &RunDir, state_dir: &StateDir) -> Result<Option<Lease>, InputError> {
     let words = state_dir.lease_words().map_err(|error| InputError::new("leases", error))?;
@@ -214,11 +210,24 @@ fn newest_lease(run: &RunDir, state_dir: &StateDir) -> Result<Option<Lease>, Inp
     Ok(newest)
 }
 
-/// The plan without what it might have chosen.
-fn carried_out(plan: &Plan) -> Plan {
+/// What of a plan a provider carries out: without what it might have chosen.
+///
+/// # Errors
+///
+/// Returns an error for a plan that chose nothing, of an earlier program, whose machines cannot be asked for, or
+/// whose workers need parameter servers.
+pub fn carried_out(kind: ProviderKind, plan: &Plan) -> Result<Plan, InputError> {
+    Promise::of(plan)?;
+    kind.check(plan)?;
+    if plan.chosen().and_then(|chosen| chosen.way.as_ref()).is_some_and(|way| way.servers > 0) {
+        let what = "no parameter servers are started on machines that a provider gives";
+        return Err(InputError::new("--provision", what).hint(
+            "plan without --servers, or start the machines by hand and join with `bellwether worker`",
+        ));
+    }
     let chosen = plan.chosen().cloned();
     let (candidates, on_demand) = (chosen.into_iter().collect(), Vec::new());
-    Plan { candidates, on_demand, choice: Some(0), relaxations: Vec::new(), ..plan.clone() }
+    Ok(Plan { candidates, on_demand, choice: Some(0), relaxations: Vec::new(), ..plan.clone() })
 }
 
 /// The tag of a machine of a lease.

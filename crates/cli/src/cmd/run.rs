@@ -16,7 +16,7 @@ use bellwether_session::{Program, Progress, RunError, Session, Spawn, Timeouts};
 
 use crate::elsewhere::{self, Elsewhere};
 use crate::failure::Failure;
-use crate::job::Opened;
+use crate::job::{Opened, read_plan};
 use crate::options::{Format, StateArguments};
 use crate::outlook;
 use crate::printer::Printer;
@@ -50,7 +50,7 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
     if arguments.detach {
         return detach::detach(&state_dir, resumed.as_ref(), arguments.state.format, printer);
     }
-    let plan = arguments.plan.as_deref().map(job::read_plan).transpose()?;
+    let plan = arguments.plan.as_deref().map(read_plan).transpose()?;
     let opened = match &resumed {
         Some(run) => crate::job::stored(run, arguments.output())?,
         None => job::read(&arguments, plan.as_ref())?,

@@ -58,6 +58,7 @@ impl Written {
         let submitted = Submitted {
             queue: None,
             user: None,
+            provision: None,
             id,
             name: name.into(),
             job: parse::job(&text, name, &[]).expect("a job").into_job(),

@@ -112,6 +112,12 @@ impl Wanted {
 fn refuse_what_needs_a_daemon(submit: &Submit) -> Result<(), Failure> {
     let refused = [
         (
+            submit.provision.is_some(),
+            "--provision",
+            "an operator finds places for its pods itself",
+            "submit to a daemon of your own, with `--provision kubernetes`, or leave --plan and --provision out",
+        ),
+        (
             !submit.rates.is_empty(),
             "--profile",
             "an operator reads profiles, and no fitted models or runs",

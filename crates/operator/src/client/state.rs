@@ -26,6 +26,7 @@ pub(super) fn state(job: &ElasticJob) -> JobState {
         why: Some(why(job, &status, state)).filter(|why| *why != waits_for).unwrap_or_default(),
         queue: job.spec.queue.clone(),
         user: None,
+        provider: None,
         submitted_s,
         started_s: None,
         ended_s: ended_s(&status, state),

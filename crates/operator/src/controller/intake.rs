@@ -101,6 +101,7 @@ async fn submission(
         key: Some(spec.uid.clone()),
         queue,
         user: Some(spec.namespace.clone()),
+        provision: None,
     }))
 }
 

@@ -100,7 +100,8 @@ mod tests {
     use super::*;
 
     fn last(outcome: RunOutcome) -> Final {
-        let ending = Ending { outcome, step: 7, digest: Some("ab".repeat(32)), unix_s: 1.5, limit: None };
+        let ending =
+            Ending { outcome, step: 7, digest: Some("ab".repeat(32)), unix_s: 1.5, limit: None, by: None };
         Final::of(&RunHistory::default(), &ending)
     }
 

@@ -59,6 +59,9 @@ pub struct RunHistory {
     /// The limit of its job that the run reached under the last coordinator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     limit: Option<StopLimit>,
+    /// Who asked for the run's end last under the last coordinator, or why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    stopped_by: Option<String>,
     /// Why connections between machines are not encrypted, where that was said.
     pub plain_transport: Option<String>,
     /// What the next coordinator must know, unless lines cannot be read.
@@ -84,6 +87,9 @@ pub struct Ending {
     /// The limit of its job for which it was stopped, if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<StopLimit>,
+    /// Who asked for its end, or why, where somebody did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
 }
 
 /// What a run trains.
@@ -157,6 +163,7 @@ impl RunHistory {
                 });
             }
             Event::LimitReached { limit, .. } => self.limit = Some(*limit),
+            Event::StopRequested { by } => self.stopped_by = Some(by.clone()),
             Event::ScaleRequested { workers, .. } => self.scaled_to = Some(*workers),
             Event::Committed { last, .. } => self.resumed.committed = last + 1,
             Event::RolledBack { to } => {
@@ -183,7 +190,8 @@ impl RunHistory {
             Event::Ended { step, outcome, params_digest } => {
                 let (outcome, digest) = (outcome.clone(), params_digest.clone());
                 let (step, unix_s, limit) = (*step, line.time_s, self.limit);
-                self.ending = Some(Ending { outcome, step, digest, unix_s, limit });
+                let by = self.stopped_by.clone();
+                self.ending = Some(Ending { outcome, step, digest, unix_s, limit, by });
             }
             _ => {}
         }
@@ -208,7 +216,7 @@ impl RunHistory {
                 // Only memberships that began are in the journal; the numbers of those proposed stay theirs.
                 resumed.epoch += PROPOSALS_MAX;
                 (self.process, self.workers, self.ending) = (Some(*process), 0, None);
-                self.limit = None;
+                (self.limit, self.stopped_by) = (None, None);
             }
             Event::Membership { epoch, workers, shadows, accumulation, .. } => {
                 resumed.accumulation = *accumulation;

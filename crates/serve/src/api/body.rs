@@ -2,11 +2,13 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, StatusCode, header};
 use bellwether_core::job::{Job, SyncPolicy, WorkerRange};
+use bellwether_core::plan::Plan;
 use bellwether_core::prediction::ProfiledRate;
 use bellwether_core::profile::Profile;
 use bellwether_core::queue::QueuesFile;
@@ -72,6 +74,9 @@ pub struct Submit {
     /// Its queue, where the daemon has any: one that has no others below it; the default one if none is named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
+    /// Where machines of its own come from: the job takes none of the slots, and begins at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provision: Option<Provision>,
     /// What pods of it need. A daemon has none, and refuses it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods: Option<Pods>,
@@ -79,6 +84,21 @@ pub struct Submit {
     /// same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
+}
+
+/// Where machines of a job's own come from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Provision {
+    /// Who gives them.
+    #[schemars(extend("enum" = ["here", "slurm", "kubernetes", "skypilot"]))]
+    pub provider: String,
+    /// The plan that chose them, as `bellwether plan --format json` writes it.
+    #[schemars(with = "std::collections::BTreeMap<String, serde_json::Value>")]
+    pub plan: Box<Plan>,
+    /// Address and port of the daemon's machine that they reach; needed by `kubernetes` and `skypilot`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listen: Option<SocketAddr>,
 }
 
 /// What pods of a job need on Kubernetes.

@@ -16,7 +16,8 @@ use super::call::query::Query;
 use super::call::{Call, blocking, json};
 use super::curve;
 use super::failure::{Failure, echo};
-use super::users::User;
+use super::users::{Role, User};
+use crate::provision::Provision;
 use crate::request::{Reply, Request, Submission};
 use crate::snapshot::{JobState, Phase, Snapshot};
 
@@ -109,6 +110,12 @@ fn admit(wanted: &mut Submission, user: &User) -> Result<(), Failure> {
         let failure = Failure::new(StatusCode::FORBIDDEN, "body, `job.model`", what);
         return Err(failure.hint("the daemon's owner allows it: `bellwether users add --scripts`"));
     }
+    if wanted.provision.is_some() && user.role != Role::Operate {
+        let what =
+            format!("user {} may not have machines obtained, which the daemon's owner pays for", user.name);
+        let failure = Failure::new(StatusCode::FORBIDDEN, "body, `provision`", what);
+        return Err(failure.hint("it needs the role `operate`, or submit the job for slots of the daemon"));
+    }
     // Users do not find each other's jobs by guessing their words.
     wanted.key = wanted.key.take().map(|key| format!("{}: {key}", user.name));
     wanted.user = Some(user.name.clone());
@@ -181,6 +188,11 @@ fn read(bytes: &[u8], header_key: Option<String>) -> Result<Submission, Failure>
         key,
         queue: body.queue,
         user: None,
+        provision: body.provision.map(|body::Provision { provider, plan, listen }| Provision {
+            provider,
+            plan,
+            listen,
+        }),
     })
 }
 

@@ -18,6 +18,7 @@ const FACTS = [
   ["Progress", (job) => `${percent(job.total_steps ? job.step / job.total_steps : 0)}: step ${count(job.step)} of ${count(job.total_steps)}`],
   ["Queue", (job) => job.queue ?? null],
   ["User", (job) => job.user ?? null],
+  ["Machines", (job) => (job.provider ? `of its own, from ${job.provider}` : null)],
   ["Workers", (job) => `${workers(job)} of ${limits(job)}`],
   ["Weight", (job) => measured(job.weight)],
   ["Loss", (job) => (job.loss == null ? null : loss(job.loss))],

@@ -53,7 +53,10 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
     fn end_refused(&mut self) -> Result<(), Fault> {
         let State { jobs, view, .. } = &self.state;
         let is_nowhere = |(id, record): &(&JobId, &Record)| {
-            record.end.is_none() && record.away.is_none() && !record.cancelled && !view.jobs.contains_key(id)
+            record.end.is_none()
+                && record.unseen().is_none()
+                && !record.cancelled
+                && !view.jobs.contains_key(id)
         };
         let refused: Vec<JobId> = jobs.iter().filter(is_nowhere).map(|(id, _)| *id).collect();
         for job in refused {

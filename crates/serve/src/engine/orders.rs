@@ -30,6 +30,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
                 workers => self.order(job, workers, speed),
             }
         }
+        self.adopt_elsewhere()?;
         for job in self.state.unsettled.iter().copied().collect::<Vec<_>>() {
             self.order_leave(job, 1.0)?;
         }
@@ -43,7 +44,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         // Those who hold nothing by the last decision may still have processes.
         let mut jobs = self.state.active.holding.clone();
         jobs.extend(self.state.slots.holders());
-        jobs.extend(&self.ordered);
+        jobs.extend(self.ordered.iter().filter(|job| !self.state.active.elsewhere.contains(job)));
         // Jobs that give slots up come before those that take them.
         let target = |engine: &Engine<C, T>, job: &JobId| engine.state.target(*job);
         for job in &jobs {
@@ -56,6 +57,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
                 self.claim(*job, &allocation)?;
             }
         }
+        self.obtain()?;
         let has_none = |job: &JobId| self.live.get(job).is_none_or(|live| live.order.is_none());
         let gone: Vec<JobId> = self.state.active.closing.iter().copied().filter(has_none).collect();
         for job in gone {
@@ -204,14 +206,22 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
     }
 
     /// Wants this many of these slots used.
-    fn order_on(&mut self, job: JobId, slots: u32, speed: f64, on: &[Slot]) {
+    pub(super) fn order_on(&mut self, job: JobId, slots: u32, speed: f64, on: &[Slot]) {
         let Some(record) = self.state.jobs.get(&job) else { return };
-        let (name, known_end_unix_s) = (record.submitted.name.clone(), record.run_ended_unix_s);
+        let known_end_unix_s = record.run_ended_unix_s;
         let profiles = record.after_profile.is_some();
         let workers = record.workers_on(slots);
         let servers = record.submitted.servers.min(slots.saturating_sub(workers));
-        let run = match (self.options.prepare)(&name, &record.submitted.job, self.slurm()) {
-            Ok(run) => run,
+        let provision = record.submitted.provision.as_ref();
+        let slurm = self.slurm().filter(|_| provision.is_none());
+        let is_elsewhere = provision.is_some();
+        // A provider that this program does not know was one of a later release.
+        let provision = provision.map(|of| of.kind().map(|kind| (kind, of.listen))).transpose();
+        let prepared = provision
+            .map_err(|error| error.to_string())
+            .and_then(|provision| Ok(((self.options.prepare)(&record.submitted, slurm)?, provision)));
+        let (run, provision) = match prepared {
+            Ok(prepared) => prepared,
             Err(why) => {
                 // The runner says the same of every start that fails.
                 let _ = self.faults.send(crate::runner::Report::Lost { job, why });
@@ -225,7 +235,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         (live.not_before, live.settled) = (None, false);
         self.ordered.insert(job);
         // Servers are the coordinator's own affair: it starts as many as the job says.
-        let places = self.places(on);
+        let places = self.places(on).filter(|_| !is_elsewhere);
         self.runner.want(Wanted {
             job,
             run,
@@ -234,6 +244,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
             speed,
             places,
             profiles,
+            provision,
             begins,
             known_end_unix_s,
         });

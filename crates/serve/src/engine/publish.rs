@@ -126,7 +126,11 @@ fn phase(state: &State, id: JobId, record: &Record, live: Option<&Live>) -> Phas
         None if record.leaving || record.cancelled => Phase::Stopping,
         None if record.away.is_some() => Phase::Suspended,
         None if record.training > 0 => Phase::Running,
-        None if target > 0 && live.is_some_and(|live| live.order.is_some()) => Phase::Starting,
+        None if (target > 0 || record.elsewhere.is_some())
+            && live.is_some_and(|live| live.order.is_some()) =>
+        {
+            Phase::Starting
+        }
         None => Phase::Queued,
     }
 }
@@ -140,7 +144,7 @@ fn job_state(
     folder: &std::path::Path,
 ) -> JobState {
     let seen = state.view.jobs.get(&id);
-    let seen_or_away = seen.or(record.away.as_ref());
+    let seen_or_away = seen.or(record.unseen());
     let submitted = &record.submitted;
     let WorkerRange { min: min_workers, max: max_workers } =
         seen_or_away.map_or(submitted.workers, |seen| record.workers(seen));
@@ -155,14 +159,16 @@ fn job_state(
     let rate = live.and_then(|live| live.examples_per_s).or(predicted.as_ref().map(|p| p.examples_per_s));
     let left = record.work() - step as f64 * submitted.job.batch.size as f64;
     let unix_s = state.unix_s(now_s);
+    let is_at_work = running.is_some() || record.elsewhere.is_some();
     let expected_end_s =
-        running.and(rate).filter(|rate| *rate > 0.0).map(|rate| unix_s + left.max(0.0) / rate);
+        rate.filter(|rate| is_at_work && *rate > 0.0).map(|rate| unix_s + left.max(0.0) / rate);
     JobState {
         name: submitted.name.clone(),
         state: phase(state, id, record, live),
         why: record.why.clone(),
         queue: queues::queue_of(state, record),
         user: submitted.user.clone(),
+        provider: submitted.provision.as_ref().map(|provision| provision.provider.clone()),
         submitted_s: state.unix_s(record.submitted_s),
         started_s: record.started_s.map(|started_s| state.unix_s(started_s)),
         ended_s: record.end.as_ref().map(|end| state.unix_s(end.time_s)),
@@ -173,7 +179,10 @@ fn job_state(
         min_workers,
         max_workers,
         workers: record.training,
-        target_workers: seen.map_or(0, JobView::workers),
+        target_workers: match (&record.elsewhere, &submitted.provision) {
+            (Some(_), Some(provision)) => provision.workers(),
+            _ => seen.map_or(0, JobView::workers),
+        },
         servers: submitted.servers,
         fits: submitted.device_types.iter().filter_map(|kind| name_of_type(state, *kind)).collect(),
         ways: if submitted.ways.is_empty() { Vec::new() } else { ways_of(record) },

@@ -59,7 +59,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
 
     /// The fewest slots with which a job runs.
     fn needs(&self, record: &Record) -> u32 {
-        let seen = record.away.as_ref().or_else(|| self.state.view.jobs.get(&record.submitted.id));
+        let seen = record.unseen().or_else(|| self.state.view.jobs.get(&record.submitted.id));
         let workers = seen.map_or(record.submitted.workers, |seen| record.workers(seen));
         workers.min.saturating_add(record.fewest_servers())
     }

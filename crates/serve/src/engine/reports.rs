@@ -61,7 +61,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
             Report::Steps { job, workers, speed, steps, processor_wait } => {
                 self.lesson(job, workers, speed, steps, processor_wait)
             }
-            Report::Ended { job, outcome, ended_early, step, digest, unix_s, limit } => {
+            Report::Ended { job, outcome, ended_early, step, digest, unix_s, limit, by } => {
                 self.processes_gone(job);
                 let unix_s = Some(unix_s).filter(|unix_s| *unix_s > 0.0);
                 let is_leaving = self.state.jobs.get(&job).is_some_and(|record| record.leaving);
@@ -71,7 +71,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
                 let why = early.unwrap_or_else(|| outcome.reason());
                 match outcome {
                     RunOutcome::Finished => self.end(job, Outcome::Finished, why, step, digest),
-                    RunOutcome::Stopped => self.stopped(job, step, unix_s, limit),
+                    RunOutcome::Stopped => self.stopped(job, step, unix_s, (limit, by)),
                     // The same steps give the same numbers again.
                     RunOutcome::Failed(RunFailure::Diverged { .. }) => {
                         self.end(job, Outcome::Failed, why, step, None)
@@ -104,6 +104,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         if self.state.jobs.get(&job).is_some_and(|record| record.leaving) {
             // They were to go: what ended them, perhaps a kill of ours, does not count as a failure of the job.
             let step = self.step(job);
+            self.release(job);
             return self.write(Entry::Stopped { job, step, why, unix_s: None });
         }
         self.failed(job, why, None)
@@ -217,7 +218,8 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         processor_wait: Option<f64>,
     ) -> Result<(), Fault> {
         let now = self.clock.elapsed();
-        let is_open = self.is_open(job);
+        // What machines of its own do says nothing of the slots.
+        let is_open = self.is_open(job) && !self.state.active.elsewhere.contains(&job);
         let live = self.live.entry(job).or_default();
         let is_early = live.next_lesson.is_some_and(|next| now < next);
         if !is_open || is_early || steps.len() < LESSON_STEPS_MIN {
@@ -246,17 +248,21 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         job: JobId,
         step: u64,
         unix_s: Option<f64>,
-        limit: Option<StopLimit>,
+        (limit, by): (Option<StopLimit>, Option<String>),
     ) -> Result<(), Fault> {
         if !self.is_open(job) {
             return Ok(());
         }
-        let is_leaving = self.state.jobs.get(&job).is_some_and(|record| record.leaving);
-        let by_hand = !is_leaving && self.state.view.jobs.contains_key(&job);
+        let Some(record) = self.state.jobs.get(&job) else { return Ok(()) };
+        let is_elsewhere = record.elsewhere.is_some();
+        let by_hand = !record.leaving && (is_elsewhere || self.state.view.jobs.contains_key(&job));
         if by_hand {
             // The run was stopped by hand, or by a limit of its job: until its user resumes it, it waits. In this
             // order: of the two lines the second may be lost with a daemon that is killed.
-            let by = limit.map_or("`bellwether stop`".into(), |limit| limit.to_string());
+            // The keeper of a plan's word says why it stops a run.
+            let kept = by.filter(|by| is_elsewhere && by != "control");
+            let by = limit.map(|limit| limit.to_string()).or(kept);
+            let by = by.unwrap_or_else(|| "`bellwether stop`".into());
             self.write(Entry::Suspended { job, by })?;
         }
         self.write(Entry::Stopped { job, step, why: String::new(), unix_s })
@@ -276,7 +282,8 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         }
         self.delay(job, failures);
         self.write(Entry::Retried { job, failures, why, unix_s })?;
-        if self.state.target(job).is_empty() {
+        let is_elsewhere = self.state.active.elsewhere.contains(&job);
+        if self.state.target(job).is_empty() && !is_elsewhere {
             self.write(Entry::Stopped { job, step, why: String::new(), unix_s })?;
         }
         Ok(())
@@ -297,6 +304,8 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         let outcome = if cancelled && outcome == Outcome::Failed { Outcome::Cancelled } else { outcome };
         let live = self.live.remove(&job).unwrap_or_default();
         let (loss, unix_s) = (live.loss.filter(|loss| loss.is_finite()), live.ended_unix_s);
-        self.write(Entry::Ended { job, outcome, why, step, digest, loss, unix_s })
+        self.write(Entry::Ended { job, outcome, why, step, digest, loss, unix_s })?;
+        self.release(job);
+        Ok(())
     }
 }

@@ -9,7 +9,7 @@ use bellwether_core::profile::Profile;
 use bellwether_runtime::run_dir::RunDir;
 use bellwether_session::kind;
 
-use super::{Accepted, Engine, profiled, ways};
+use super::{Accepted, Engine, elsewhere, profiled, ways};
 use crate::clock::Clock;
 use crate::ledger::{Entry, OpenWay, Outcome, Submitted, Task};
 use crate::request::{Refusal, RefusalKind, Request, Submission};
@@ -93,25 +93,18 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
     }
 
     /// What a submission becomes, if it can be accepted.
-    pub(super) fn admit(&self, submission: Submission) -> Result<Submitted, Refusal> {
+    pub(super) fn admit(&self, mut submission: Submission) -> Result<Submitted, Refusal> {
+        let provision = submission.provision.take();
+        if let Some(provision) = provision {
+            return self.admit_elsewhere(submission, provision);
+        }
         let Submission { job, name, workers, weight, deadline_s, task, protocols, servers, key, .. } =
             submission;
         let (queue, user) = (submission.queue, submission.user);
         let (profile, rates, profile_first) =
             (submission.profile, submission.rates, submission.profile_first);
         let invalid = |error| refused(RefusalKind::Invalid, error);
-        let name = match name {
-            Some(name) => {
-                job.clone().edit(|job| job.name.clone_from(&name)).map_err(invalid)?;
-                if self.is_taken(&name) {
-                    let error = InputError::new("name", format!("`{name}` is taken"));
-                    let hint = "choose another name, or leave it out: the job gets a number then";
-                    return Err(refused(RefusalKind::Conflict, error.hint(hint)));
-                }
-                name
-            }
-            None => self.free_name(&job.name),
-        };
+        let name = self.name_of(name, &job)?;
         if job.total_steps(task.training_samples) == 0 {
             return Err(invalid(InputError::new("epochs", "the job has no steps at all")));
         }
@@ -159,8 +152,22 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
             key,
             queue,
             user,
+            provision: None,
             job: job.into_job(),
         })
+    }
+
+    /// The name that a job gets.
+    pub(super) fn name_of(&self, asked: Option<String>, job: &CheckedJob) -> Result<String, Refusal> {
+        let Some(name) = asked else { return Ok(self.free_name(&job.name)) };
+        let named = job.clone().edit(|job| job.name.clone_from(&name));
+        named.map_err(|error| refused(RefusalKind::Invalid, error))?;
+        if self.is_taken(&name) {
+            let error = InputError::new("name", format!("`{name}` is taken"));
+            let hint = "choose another name, or leave it out: the job gets a number then";
+            return Err(refused(RefusalKind::Conflict, error.hint(hint)));
+        }
+        Ok(name)
     }
 
     /// The types of slot that can hold a worker of such a job, as an earlier profile of its kind said; empty for all.
@@ -256,6 +263,9 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
             Err(refusal) => return Ok(Err(refusal)),
         };
         let Some(record) = self.state.jobs.get(&id) else { return Ok(Err(self.unknown(name))) };
+        if record.submitted.provision.is_some() {
+            return Ok(Err(elsewhere::not_limited(name)));
+        }
         let seen = record.away.as_ref().or_else(|| self.state.view.jobs.get(&id));
         let Some(seen) = seen.filter(|_| !record.cancelled) else {
             let outcome = record.end.as_ref().map_or(Outcome::Cancelled, |end| end.outcome);
@@ -305,7 +315,7 @@ fn over(name: &str, outcome: Outcome) -> Refusal {
 }
 
 /// Refuses a share and a deadline that are none.
-fn check_wishes(weight: f64, deadline_s: Option<f64>) -> Result<(), InputError> {
+pub(super) fn check_wishes(weight: f64, deadline_s: Option<f64>) -> Result<(), InputError> {
     if !(weight.is_finite() && weight > 0.0 && weight <= 1e6) {
         let error = InputError::new("priority", format!("{weight} is not a weight"));
         return Err(error.hint("write a number above 0, up to a million; 1 is usual"));

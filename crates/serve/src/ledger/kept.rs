@@ -46,6 +46,12 @@ pub struct Record {
     pub after_profile: Option<WorkerRange>,
     /// What policies saw of it last, while its user wants it to wait.
     pub away: Option<JobView>,
+    /// What policies would see of it, while it should run on machines of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub elsewhere: Option<JobView>,
+    /// Whether machines of its own may be there, or on their way.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub obtaining: bool,
     /// Its user does not want it any more.
     pub cancelled: bool,
     /// Its processes were told to leave.

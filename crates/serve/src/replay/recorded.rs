@@ -116,7 +116,9 @@ impl Recorded {
             let widest = view.widest(&record.submitted.device_types);
             (*id, record.submitted_s, Arc::new(record.scheduled(widest, machine)))
         };
-        self.arrivals = jobs.iter().map(arrival).collect();
+        // No policy sees jobs with machines of their own.
+        let has_slots = |(_, record): &(&JobId, &Record)| record.submitted.provision.is_none();
+        self.arrivals = jobs.iter().filter(has_slots).map(arrival).collect();
         self.policies.extend(Some(policy.clone()).filter(|policy| !policy.is_empty()));
         self.compacted = Some(Compacted { time_s: now_s, jobs: jobs.len(), policies: *policies });
     }

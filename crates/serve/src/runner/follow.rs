@@ -232,8 +232,8 @@ impl Follower {
     }
 
     /// The report of an end that the journal tells.
-    pub fn ended(&self, Ending { outcome, step, digest, unix_s, limit }: Ending) -> Report {
+    pub fn ended(&self, Ending { outcome, step, digest, unix_s, limit, by }: Ending) -> Report {
         let ended_early = self.history.ended_early().filter(|end| end.step == step).cloned();
-        Report::Ended { job: self.job, outcome, ended_early, step, digest, unix_s, limit }
+        Report::Ended { job: self.job, outcome, ended_early, step, digest, unix_s, limit, by }
     }
 }

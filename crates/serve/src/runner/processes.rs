@@ -11,6 +11,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bellwether_core::cluster::JobId;
+use bellwether_runtime::run_dir::RunDir;
+use bellwether_session::machines::release_run;
 
 use super::follow::Tell;
 use super::{JobRunner, Report, Wanted};
@@ -86,6 +88,22 @@ impl JobRunner for Processes {
             self.attend(job, post);
         }
     }
+
+    fn release(&mut self, runs: Vec<PathBuf>) {
+        give_back(runs);
+    }
+}
+
+/// Gives back what runs hold that no process leads any more, in a thread of its own: engines may take a minute.
+pub(super) fn give_back(runs: Vec<PathBuf>) {
+    let give_back = move || {
+        for run in runs.into_iter().map(RunDir::at) {
+            // Where that fails, its lease says what is left, and `bellwether machines` shows it.
+            let _ = release_run(&run);
+        }
+    };
+    // Without a thread they are left to the next daemon, or to `bellwether machines release --orphaned`.
+    let _ = std::thread::Builder::new().name("release".into()).spawn(give_back);
 }
 
 impl Drop for Processes {

@@ -14,6 +14,8 @@ pub struct Active {
     pub holding: BTreeSet<JobId>,
     /// Those that are cancelled, and have not ended.
     pub closing: BTreeSet<JobId>,
+    /// Those that have not ended, and have machines of their own.
+    pub elsewhere: BTreeSet<JobId>,
     /// Those that may have become one, or be one no more.
     touched: BTreeSet<JobId>,
 }
@@ -29,9 +31,12 @@ impl State {
     pub(super) fn sort_touched(&mut self) {
         while let Some(job) = self.active.touched.pop_first() {
             let holds = self.view.jobs.get(&job).is_some_and(JobView::is_running);
-            let closes = self.jobs.get(&job).is_some_and(|record| record.cancelled && record.end.is_none());
+            let open = self.jobs.get(&job).filter(|record| record.end.is_none());
+            let closes = open.is_some_and(|record| record.cancelled);
+            let is_elsewhere = open.is_some_and(|record| record.submitted.provision.is_some());
             sort(&mut self.active.holding, job, holds);
             sort(&mut self.active.closing, job, closes);
+            sort(&mut self.active.elsewhere, job, is_elsewhere);
         }
     }
 }

@@ -19,6 +19,8 @@ impl Record {
             after_profile: submitted.profile_first.then_some(submitted.workers),
             submitted_s: now_s,
             away: None,
+            elsewhere: None,
+            obtaining: false,
             cancelled: false,
             leaving: false,
             end: None,
@@ -52,6 +54,17 @@ impl Record {
         if slots > 0 && self.started_s.is_none() {
             self.started_s = Some(now_s);
         }
+    }
+
+    /// Machines of its own are asked for.
+    pub(super) fn obtain(&mut self, now_s: f64) {
+        self.obtaining = true;
+        self.started_s.get_or_insert(now_s);
+    }
+
+    /// The job as policies see it, or would: suspended, or on machines of its own.
+    pub(crate) fn unseen(&self) -> Option<&JobView> {
+        self.away.as_ref().or(self.elsewhere.as_ref())
     }
 
     /// Its processes left, and this happened to them.

@@ -191,6 +191,7 @@ pub(crate) fn job(name: &str, folder: &Path) -> JobState {
     JobState {
         queue: None,
         user: None,
+        provider: None,
         name: name.into(),
         state: Phase::Queued,
         why: String::new(),

@@ -166,6 +166,8 @@ struct NoRunner;
 
 impl JobRunner for NoRunner {
     fn want(&mut self, _wanted: Wanted) {}
+
+    fn release(&mut self, _runs: Vec<std::path::PathBuf>) {}
 }
 
 #[test]

@@ -24,6 +24,7 @@ use bellwether_serve::request::{Refusal, RefusalKind, Reply, Request, Submission
 use bellwether_serve::runner::{JobRunner, Processes, Report, Wanted};
 use bellwether_serve::snapshot::{ClusterState, JobState, Phase};
 use bellwether_serve::state::{LineError, State};
+use bellwether_session::machines::ProviderKind;
 use tokio::sync::mpsc;
 
 /// What the engine wanted last of each job, and all that it ever wanted.
@@ -31,6 +32,7 @@ use tokio::sync::mpsc;
 struct Wishes {
     last: BTreeMap<JobId, Wanted>,
     all: Vec<Wanted>,
+    released: Vec<std::path::PathBuf>,
 }
 
 /// Processes that do nothing by themselves.
@@ -41,6 +43,10 @@ impl JobRunner for Played {
         let mut wishes = self.0.lock().expect("no thread panics with it");
         wishes.all.push(wanted.clone());
         wishes.last.insert(wanted.job, wanted);
+    }
+
+    fn release(&mut self, runs: Vec<std::path::PathBuf>) {
+        self.0.lock().expect("no thread panics with it").released.extend(runs);
     }
 }
 
@@ -153,7 +159,18 @@ impl Daemon {
         wishes.last.get(&JobId(job)).and_then(|wanted| wanted.places.clone()).unwrap_or_default()
     }
 
-    fn wishes(&self) -> usize {
+    /// Who gives the machines of a job, and where it listens.
+    pub(crate) fn asked_of(&self, job: u32) -> Option<(ProviderKind, Option<std::net::SocketAddr>)> {
+        let wishes = self.wishes.lock().expect("no thread panics with it");
+        wishes.last.get(&JobId(job)).and_then(|wanted| wanted.provision)
+    }
+
+    /// Runs that were to give back what they hold.
+    pub(crate) fn released(&self) -> Vec<std::path::PathBuf> {
+        self.wishes.lock().expect("no thread panics with it").released.clone()
+    }
+
+    pub(crate) fn wishes(&self) -> usize {
         self.wishes.lock().expect("no thread panics with it").all.len()
     }
 
@@ -166,7 +183,7 @@ impl Daemon {
         }
     }
 
-    fn end(&self, job: u32, outcome: RunOutcome, step: u64) {
+    pub(crate) fn end(&self, job: u32, outcome: RunOutcome, step: u64) {
         let (job, digest) = (JobId(job), Some("d1".into()));
         self.report(Report::Ended {
             job,
@@ -176,6 +193,7 @@ impl Daemon {
             digest,
             unix_s: 0.0,
             limit: None,
+            by: None,
         });
     }
 
@@ -225,7 +243,7 @@ pub(crate) fn options(folder: &Path, policy: Option<&str>, slots: u32) -> Option
         tell: Box::new(|_| {}),
         prepare: {
             let folder = folder.to_path_buf();
-            Box::new(move |name, _, _| Ok(folder.join(name)))
+            Box::new(move |submitted, _| Ok(folder.join(&submitted.name)))
         },
     }
 }
@@ -255,6 +273,7 @@ pub(crate) fn submission(name: &str, workers: &str) -> Submission {
         key: None,
         queue: None,
         user: None,
+        provision: None,
     }
 }
 

@@ -120,7 +120,7 @@ fn one_daemon(seed: u64, folder: &std::path::Path, shared: &Shared, is_last: boo
         compact_at: compact_at(seed),
         outlook: None,
         tell: Box::new(|_| {}),
-        prepare: Box::new(move |name, _, _| Ok(runs.join(name))),
+        prepare: Box::new(move |submitted, _| Ok(runs.join(&submitted.name))),
     };
     let (clock, store) = (PlayedClock(shared.clone()), Box::new(PlayedStore(shared.clone())));
     let opened = Engine::open_with(options, clock, store, |reports| {

@@ -4,6 +4,7 @@
 
 mod compaction;
 mod early_ends;
+mod elsewhere;
 mod engine;
 mod histories;
 mod nodes;

@@ -8,7 +8,7 @@ use bellwether_core::InputError;
 use bellwether_core::lease::{Lease, Row};
 use bellwether_core::machines::{Machine, Phase, Provider};
 use bellwether_runtime::journal::now_s;
-use bellwether_runtime::run_dir::StateDir;
+use bellwether_runtime::run_dir::{RunDir, RunDirError, StateDir};
 
 use super::{ProviderKind, tag};
 
@@ -134,6 +134,27 @@ pub fn release(state_dir: &StateDir, lease: &Lease) -> Result<Option<Released>, 
         done.map_err(|error| InputError::new(&lease.lease, error))?;
     }
     Ok(Some(released))
+}
+
+/// Gives back what a run still holds that no process leads any more.
+///
+/// # Errors
+///
+/// As the file system says, or what the provider has against it; the lease says what may be left then.
+pub fn release_run(run: &RunDir) -> Result<(), InputError> {
+    let folder = run.path.parent().map(Path::to_path_buf);
+    let wrong = |error: RunDirError| InputError::new("leases", error);
+    let state_dir = StateDir::find(folder).map_err(wrong)?;
+    for word in state_dir.lease_words().map_err(wrong)? {
+        let Ok(lease) = state_dir.read_lease(&word) else { continue };
+        if Path::new(&lease.run) != run.path || lease.open().next().is_none() {
+            continue;
+        }
+        if let Some(trouble) = release(&state_dir, &lease)?.and_then(|released| released.trouble) {
+            return Err(InputError::new(lease.lease, trouble));
+        }
+    }
+    Ok(())
 }
 
 /// Releases until nothing is listed, nor may appear any more; how many machines were found.

@@ -55,6 +55,11 @@ impl ProviderKind {
         matches!(self, ProviderKind::Here | ProviderKind::Slurm)
     }
 
+    /// Whether its machines do not find a coordinator that listens where it usually does.
+    pub fn needs_address(self) -> bool {
+        matches!(self, ProviderKind::Kubernetes | ProviderKind::SkyPilot)
+    }
+
     /// The provider for a plan.
     pub fn open(self, plan: &Plan) -> Box<dyn Provider> {
         let kinds = plan.basis.iter().flat_map(|basis| &basis.kinds);

@@ -10,6 +10,7 @@ use bellwether_core::units::Seconds;
 use bellwether_runtime::run_dir::RunDir;
 
 use super::kill;
+use crate::machines::ProviderKind;
 
 /// How a process leads a run which exists: the options of `PROGRAM run --resume=NAME`.
 ///
@@ -31,13 +32,15 @@ pub struct Resume {
     pub grace: Option<Seconds>,
     /// Whether a daemon starts it, whose job the run is.
     pub served: bool,
+    /// Who gives the machines of the plan in the run's folder; `None` for workers of this machine.
+    pub provision: Option<ProviderKind>,
 }
 
 impl Resume {
     /// As the run was.
     pub fn of(run: &RunDir) -> Resume {
-        let (workers, speed, listen, grace) = (None, None, None, None);
-        Resume { run: run.clone(), workers, speed, listen, no_spawn: false, grace, served: false }
+        let (workers, speed, listen, grace, provision) = (None, None, None, None, None);
+        Resume { run: run.clone(), workers, speed, listen, no_spawn: false, grace, served: false, provision }
     }
 
     /// The arguments of the program.
@@ -47,7 +50,7 @@ impl Resume {
     /// Returns an error if the working directory is needed and is gone.
     pub fn arguments(&self) -> Result<Vec<OsString>> {
         // Without `..`: an option that is added is written here, too.
-        let Resume { run, workers, speed, listen, no_spawn, grace, served } = self;
+        let Resume { run, workers, speed, listen, no_spawn, grace, served, provision } = self;
         let path = std::path::absolute(&run.path)?;
         let mut resume = OsString::from("--resume=");
         resume.push(path.file_name().unwrap_or_default());
@@ -60,6 +63,11 @@ impl Resume {
         arguments.extend(no_spawn.then(|| "--no-spawn".into()));
         arguments.extend(grace.map(|grace| format!("--grace={grace}").into()));
         arguments.extend(served.then(|| "--served".into()));
+        if let Some(kind) = provision {
+            let mut plan = OsString::from("--plan=");
+            plan.push(std::path::absolute(run.plan_file())?);
+            arguments.extend([plan, format!("--provision={}", kind.name()).into()]);
+        }
         Ok(arguments)
     }
 

@@ -1,18 +1,21 @@
 //! `bellwether submit`: gives jobs to a daemon.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use bellwether_client::{Client, ClientError};
 use bellwether_core::deadline::Deadline;
 use bellwether_core::job::{SyncPolicy, WorkerRange};
+use bellwether_core::plan::Plan;
 use bellwether_core::{InputError, ParseError};
 use bellwether_render::json_line;
 use bellwether_render::table::facts;
-use bellwether_serve::api::body::{self, Pods, Submit, Workers};
+use bellwether_serve::api::body::{self, Pods, Provision, Submit, Workers};
 use bellwether_serve::secret::Secret;
 use bellwether_serve::snapshot::JobState;
-use bellwether_session::Session;
+use bellwether_session::machines::ProviderKind;
+use bellwether_session::{Session, apply_plan};
 use clap::Args;
 
 use known::Known;
@@ -21,7 +24,7 @@ use super::args::DaemonArguments;
 use super::{connect, follow, words};
 use crate::failure::Failure;
 use crate::job::{self, Opened, Purpose, ScriptArguments};
-use crate::options::{Format, assignment};
+use crate::options::{Format, assignment, provider};
 use crate::outlook;
 use crate::printer::Printer;
 use crate::runs::StateDir;
@@ -61,6 +64,16 @@ pub(crate) struct SubmitArguments {
     /// job file's]
     #[arg(long, value_name = "N|MIN..MAX")]
     pub(crate) servers: Option<WorkerRange>,
+    /// Train on machines of the job's own, which this plan chose, instead of the daemon's slots
+    #[arg(long, value_name = "PLAN.json", requires = "provision",
+        conflicts_with_all = ["workers", "min", "max", "deadline", "profile", "protocols", "servers", "profile_first", "queue"])]
+    pub(crate) plan: Option<PathBuf>,
+    /// Who gives those machines: the daemon obtains them at once, and gives them back when the job stops or ends
+    #[arg(long, value_name = "here|slurm|kubernetes|skypilot", value_parser = provider, requires = "plan")]
+    pub(crate) provision: Option<ProviderKind>,
+    /// Address and port of the daemon's machine where those machines find the job's coordinator
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "provision")]
+    pub(crate) listen: Option<SocketAddr>,
     /// Let the daemon profile each job before it trains, on one slot, for about a minute
     #[arg(long, conflicts_with = "profile")]
     pub(crate) profile_first: bool,
@@ -109,15 +122,10 @@ pub(crate) fn submit(arguments: &SubmitArguments, printer: &Printer) -> Result<E
         return Err(error.hint("leave it out: each job gets the name of its file and a number").into());
     }
     // All are read before one is sent.
+    let plan = arguments.plan.as_deref().map(job::read_plan).transpose()?;
     let mut jobs = Vec::new();
     for path in &arguments.jobs {
-        let (mut opened, pods) = open(path, arguments)?;
-        if let Some(steps) = arguments.steps {
-            opened = opened
-                .edit(|job| (job.steps, job.epochs) = (Some(steps), None))
-                .map_err(|error| InputError { place: format!("--{}", error.place), ..error })?;
-        }
-        jobs.push(Read { path, opened, pods });
+        jobs.push(read(path, arguments, plan.as_ref())?);
     }
     let deadline_s = arguments.deadline.map(|deadline| deadline.left_s(words::now_s()));
     let deadline_s = deadline_s.transpose().map_err(|why| InputError::new("--deadline", why))?;
@@ -172,6 +180,25 @@ struct Read<'p> {
     opened: Opened,
     /// What its pods need, where it is to have any.
     pods: Option<Pods>,
+    plan: Option<&'p Plan>,
+}
+
+/// Reads a job, with what the command line and a plan say instead.
+fn read<'p>(
+    path: &'p Path,
+    arguments: &SubmitArguments,
+    plan: Option<&'p Plan>,
+) -> Result<Read<'p>, Failure> {
+    let (mut opened, pods) = open(path, arguments)?;
+    if let Some(steps) = arguments.steps {
+        opened = opened
+            .edit(|job| (job.steps, job.epochs) = (Some(steps), None))
+            .map_err(|error| InputError { place: format!("--{}", error.place), ..error })?;
+    }
+    if let Some(plan) = plan {
+        opened.job = apply_plan(plan, opened.job, None)?;
+    }
+    Ok(Read { path, opened, pods, plan })
 }
 
 /// Reads a job, and what its pods need.
@@ -255,7 +282,7 @@ fn send(
 }
 
 fn submission(
-    Read { opened: Opened { job, .. }, pods, .. }: &Read<'_>,
+    Read { opened: Opened { job, .. }, pods, plan, .. }: &Read<'_>,
     arguments: &SubmitArguments,
     deadline_s: Option<f64>,
     known: Option<&Known>,
@@ -273,6 +300,11 @@ fn submission(
         servers: arguments.servers.map(Workers),
         profile_first: arguments.profile_first,
         queue: arguments.queue.clone(),
+        provision: plan.zip(arguments.provision).map(|(plan, kind)| Provision {
+            provider: kind.name().to_owned(),
+            plan: Box::new(plan.clone()),
+            listen: arguments.listen,
+        }),
         pods: pods.clone().filter(|pods| *pods != Pods::default()),
         key,
         ..Submit::default()

@@ -141,8 +141,11 @@ pub(super) fn facts(job: &JobState, now_s: f64) -> Vec<(&'static str, String)> {
     if let Some(user) = &job.user {
         rows.push(("user", user.clone()));
     }
-    let (now, allowed) =
-        (format!("{} of {} that the policy gave it", job.workers, job.target_workers), limits(job));
+    if let Some(provider) = &job.provider {
+        rows.push(("machines", format!("of its own, from {provider}; `bellwether machines` shows them")));
+    }
+    let chose = if job.provider.is_some() { "its plan chose" } else { "the policy gave it" };
+    let (now, allowed) = (format!("{} of {} that {chose}", job.workers, job.target_workers), limits(job));
     rows.push(("workers", if job.state.has_ended() { allowed } else { format!("{now}, {allowed} allowed") }));
     if job.servers > 0 {
         rows.push(("servers", format!("{}, with a slot each", job.servers)));

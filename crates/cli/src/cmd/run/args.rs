@@ -16,7 +16,7 @@ use super::steer::SteerArguments;
 use crate::elsewhere::ElsewhereArguments;
 use crate::failure::Failure;
 use crate::job::ScriptArguments;
-use crate::options::{Format, StateArguments, assignment};
+use crate::options::{Format, StateArguments, assignment, provider};
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
@@ -150,10 +150,6 @@ pub(super) fn resuming(run: &str) -> Result<RunArguments, Failure> {
     parsed.map(|alone| alone.run).map_err(|error| Failure::at(run, error))
 }
 
-fn provider(text: &str) -> Result<ProviderKind, ParseError> {
-    ProviderKind::named(text)
-}
-
 fn reason(text: &str) -> Result<String, ParseError> {
     match text.trim() {
         "" => {
@@ -209,6 +205,7 @@ mod tests {
             no_spawn: false,
             grace: Some(Seconds::new(1.5)),
             served: true,
+            provision: Some(ProviderKind::Slurm),
         };
         // Its first word is the verb, which stands where a parser expects its program.
         let read = |told: &Resume| {
@@ -216,7 +213,10 @@ mod tests {
                 .expect("it is written for us")
                 .run
         };
-        let RunArguments { resume, workers, speed, listen: at, served, grace, state, .. } = read(&told);
+        let RunArguments {
+            resume, workers, speed, listen: at, served, grace, state, plan, provision, ..
+        } = read(&told);
+        assert_eq!((plan, provision), (Some(told.run.plan_file()), Some(ProviderKind::Slurm)));
         assert_eq!((resume.as_deref(), state.state_dir.as_deref()), (Some("mnist-1"), Some(folder)));
         assert_eq!(workers, Some(WorkerRange { min: 2, max: 3 }));
         assert_eq!(grace, Seconds::new(1.5));

@@ -1,7 +1,5 @@
 //! The job of a run: its file, with what the command line and a plan say beside it.
 
-use std::path::Path;
-
 use bellwether_core::InputError;
 use bellwether_core::job::{CheckedJob, Feature, Mode};
 use bellwether_core::plan::Plan;
@@ -55,14 +53,4 @@ fn fix_batch(job: CheckedJob, schedule: &[(u64, u32)]) -> Result<CheckedJob, Inp
         }
     });
     fixed.map_err(|error| InputError { place: format!("--batch-schedule: {}", error.place), ..error })
-}
-
-/// Reads a plan.
-pub(super) fn read_plan(path: &Path) -> Result<Plan, Failure> {
-    let place = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|e| {
-        InputError::new(&place, format!("the plan cannot be read: {e}"))
-            .hint("`bellwether plan PROFILE.json --catalog PRICES.toml --format json` makes one")
-    })?;
-    Ok(Plan::read(&text, &place)?)
 }

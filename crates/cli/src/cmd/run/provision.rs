@@ -64,14 +64,14 @@ pub(super) fn place(
     let is_known = listen.is_some() || resumed.is_some_and(|run| run.endpoint().is_some());
     let listen = match machines.provider() {
         _ if is_known => None,
-        ProviderKind::Here => None,
         ProviderKind::Slurm => Some(Slurm::new(Submit::default()).own_address()?),
-        ProviderKind::Kubernetes | ProviderKind::SkyPilot => {
+        kind if kind.needs_address() => {
             let what = "its machines cannot find the coordinator on loopback";
             return Err(InputError::new("--provision", what)
                 .hint("name an address of this machine that they reach, with a port: --listen HOST:PORT")
                 .into());
         }
+        _ => None,
     };
     let spawn = Spawn::Machines(program, machines.clone());
     Ok(Elsewhere { spawn, listen, room: None })

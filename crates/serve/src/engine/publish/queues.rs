@@ -10,7 +10,8 @@ use crate::state::{Queues, Record, State};
 
 /// The queue of a job, where queues divide the slots.
 pub(super) fn queue_of(state: &State, record: &Record) -> Option<String> {
-    state.queues.as_ref()?;
+    // On machines of its own it takes no queue's slots.
+    state.queues.as_ref().filter(|_| record.submitted.provision.is_none())?;
     Some(record.submitted.queue.clone().unwrap_or_else(|| DEFAULT_QUEUE.into()))
 }
 

@@ -27,8 +27,14 @@ const TICK_QUIET: Duration = Duration::from_millis(50);
 /// Time between two looks at the coordinator's process, or at the lock where it is not ours.
 const PROBE: Duration = Duration::from_millis(100);
 
-/// How long a coordinator may go on after its last word.
+/// How long a coordinator may go on after its last word, and one that gives machines back.
 const LEAVING_PATIENCE: Duration = Duration::from_secs(10);
+const RELEASING_PATIENCE: Duration = Duration::from_secs(240);
+
+/// How long a coordinator may go on after its last word.
+fn leaving_patience(wish: &Wanted) -> Duration {
+    if wish.provision.is_some() { RELEASING_PATIENCE } else { LEAVING_PATIENCE }
+}
 
 /// Sees to one job.
 pub(super) struct Supervisor {
@@ -53,8 +59,9 @@ impl Supervisor {
     /// Sees to the job until it has ended and is not wanted again.
     pub(super) fn attend(self) {
         // None until the first wish.
-        let mut process = None;
-        while let Ok(Some(wish)) = self.idle(&mut process) {
+        let (mut process, mut patience) = (None, LEAVING_PATIENCE);
+        while let Ok(Some(wish)) = self.idle(&mut process, patience) {
+            patience = leaving_patience(&wish);
             let process = process.get_or_insert_with(|| RunProcess::of(RunDir::at(&wish.run)));
             place(&wish);
             let Ok(last) = Attempt::new(&self, process, wish).play() else { return };
@@ -63,7 +70,7 @@ impl Supervisor {
     }
 
     /// Waits until the last coordinator is gone, or for the next wish; `None` when there is nothing to wait for.
-    fn idle(&self, process: &mut Option<RunProcess>) -> Result<Option<Wanted>, Closing> {
+    fn idle(&self, process: &mut Option<RunProcess>, patience: Duration) -> Result<Option<Wanted>, Closing> {
         let since = Instant::now();
         loop {
             if process.as_mut().is_none_or(RunProcess::forget_ended) {
@@ -74,7 +81,7 @@ impl Supervisor {
                 return Ok(Some(wish));
             }
             let own = process.as_mut().and_then(RunProcess::own);
-            if let Some(own) = own.filter(|_| since.elapsed() > LEAVING_PATIENCE) {
+            if let Some(own) = own.filter(|_| since.elapsed() > patience) {
                 own.kill();
             }
         }
@@ -196,7 +203,7 @@ impl<'s> Attempt<'s> {
                 }
                 // It is about to leave, or another has come that has not said so yet.
                 (true, Some(_)) => {
-                    if since.elapsed() > LEAVING_PATIENCE {
+                    if since.elapsed() > leaving_patience(&self.wish) {
                         self.kill();
                     }
                     self.listen(TICK_EAGER)?;
@@ -234,9 +241,13 @@ impl<'s> Attempt<'s> {
 
     fn launch(&mut self) -> Startup {
         self.follow.pass_over_steps();
+        let (workers, provision) = (self.wish.workers, self.wish.provision);
         let how = Resume {
-            workers: Some((self.wish.workers..=self.wish.workers).into()),
+            // A plan says itself how many there are.
+            workers: provision.is_none().then(|| (workers..=workers).into()),
             speed: Some(self.wish.speed).filter(|speed| *speed < 1.0),
+            listen: provision.and_then(|(_, listen)| listen),
+            provision: provision.map(|(kind, _)| kind),
             served: true,
             ..Resume::of(self.process.run())
         };
@@ -301,7 +312,7 @@ impl<'s> Attempt<'s> {
         }
         // It had not begun.
         let (outcome, unix_s) = (RunOutcome::Stopped, journal::now_s());
-        self.follow.ended(Ending { outcome, step: 0, digest: None, unix_s, limit: None })
+        self.follow.ended(Ending { outcome, step: 0, digest: None, unix_s, limit: None, by: None })
     }
 
     /// The coordinator is gone without a word in the journal.

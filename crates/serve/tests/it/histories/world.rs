@@ -345,4 +345,6 @@ impl JobRunner for Players {
             world.want(wanted);
         }
     }
+
+    fn release(&mut self, _runs: Vec<std::path::PathBuf>) {}
 }

@@ -27,7 +27,7 @@ impl Attempt<'_> {
         } else {
             self.kill_if_late(now);
         }
-        if self.asked == Some(wanted) {
+        if self.asked == Some(wanted) || wanted > 0 && self.wish.provision.is_some() {
             return self.settle(now);
         }
         if now < self.ask_at {
