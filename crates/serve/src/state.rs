@@ -4,6 +4,7 @@
 //! they follow the view as soon as processes start and leave.
 
 mod active;
+mod arrivals;
 mod clock;
 mod decided;
 mod early_ends;
@@ -252,11 +253,8 @@ impl State {
 
     /// A job that has not ended, suspended or not, as policies see it or saw it last.
     fn seen_mut(&mut self, job: JobId) -> Option<&mut JobView> {
-        let unseen = |record| {
-            let Record { away, elsewhere, .. } = record;
-            away.as_mut().or(elsewhere.as_mut())
-        };
-        self.jobs.get_mut(&job).and_then(unseen).or_else(|| self.view.jobs.get_mut(&job))
+        let unseen = self.jobs.get_mut(&job).and_then(Record::unseen_mut);
+        unseen.or_else(|| self.view.jobs.get_mut(&job))
     }
 
     fn submitted(&mut self, submitted: &Submitted) -> Result<(), LineError> {
@@ -445,40 +443,6 @@ impl State {
         self.unsettled.remove(&job);
         self.slots.free(job, now_s);
         Ok(())
-    }
-
-    /// A job waits for the policy, unless it has machines of its own.
-    fn arrive(&mut self, job: JobId, seen: JobView) {
-        self.touch(job);
-        if let Some(record) = self.jobs.get_mut(&job).filter(|record| record.submitted.provision.is_some()) {
-            record.elsewhere = Some(seen);
-            return;
-        }
-        self.view.jobs.insert(job, seen);
-        self.changes.arrived.push(job);
-    }
-
-    /// Takes a job out of the view; what it held is free for the policy. Its last view is returned, without devices.
-    fn leave(&mut self, job: JobId) -> Option<JobView> {
-        if let Some(seen) = self.jobs.get_mut(&job).and_then(|record| record.elsewhere.take()) {
-            self.touch(job);
-            return Some(seen);
-        }
-        let mut seen = self.view.jobs.remove(&job)?;
-        let held = seen.allocation.clone();
-        self.view.release(&held);
-        seen.settle(&held, self.now_s);
-        (seen.allocated_s, seen.rate) = (self.now_s, 0.0);
-        // A job that the policy never heard of cannot end for it.
-        let unheard = self.changes.arrived.iter().position(|id| *id == job);
-        match unheard {
-            Some(place) => drop(self.changes.arrived.remove(place)),
-            None => self.changes.ended.push((job, seen.clone())),
-        }
-        self.changes.revised.retain(|id| *id != job);
-        seen.allocation = Allocation::none();
-        seen.progress_s = self.now_s;
-        Some(seen)
     }
 
     fn progress(&mut self, progress: &Progress) -> Result<(), LineError> {

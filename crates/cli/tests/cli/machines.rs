@@ -10,10 +10,11 @@ use std::time::Duration;
 use bellwether_core::plan::Plan;
 use bellwether_core::record::{Event, Summary};
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::harness::{Live, PROGRAM, Random, Scene, is_alive, signal, wait_for};
 use crate::jobs;
+use crate::served::Served;
 
 /// Machines of this computer, which come at once.
 const CATALOGUE: &str = "
@@ -242,6 +243,11 @@ fn what_cannot_be_provisioned_is_refused_before_anything_begins() {
     refused(&[&run[..], &["--plan", "early.json", "--provision", "here"]].concat(), 2, "make it again");
     let ended = scene.call(&[&run[..], &["--plan", "plan.json", "--provision", "slrm"]].concat());
     assert!(ended.code == Some(2) && ended.stderr.contains("slurm"), "{ended:?}");
+    let submit = ["submit", "job.toml", "--plan", "plan.json"];
+    let ended = scene.call(&submit);
+    assert!(ended.code == Some(2) && ended.stderr.contains("--provision"), "{ended:?}");
+    let ended = scene.call(&[&submit[..], &["--provision", "here", "--deadline", "1h"]].concat());
+    assert!(ended.code == Some(2) && ended.stderr.contains("--deadline"), "{ended:?}");
     // Garbage in the place of a lease is told, and is in no one's way.
     fs::create_dir_all(scene.path("state/bellwether/leases")).unwrap();
     scene.write("state/bellwether/leases/abc.json", "{}");
@@ -249,6 +255,62 @@ fn what_cannot_be_provisioned_is_refused_before_anything_begins() {
     assert!(listed.code == Some(0) && listed.stderr.contains("invalid lease"), "{listed:?}");
     assert!(listed.stdout.contains("no machines are held"), "{listed:?}");
     assert!(Path::new(&scene.path("state/bellwether/leases/abc.json")).exists());
+}
+
+#[test]
+fn a_daemons_job_trains_on_machines_of_its_own() {
+    let recipe = jobs::patient().steps(600);
+    let (scene, mut plan) =
+        planned(&recipe, &["--steps", "600", "--max-workers", "2", "--deadline", "10min"]);
+    let chosen = &mut plan.candidates[plan.choice.unwrap()];
+    (chosen.machines[0].count, chosen.workers) = (2, 2);
+    scene.write("plan.json", serde_json::to_string(&plan).unwrap());
+    let served = Served::start(&scene, &["--policy", "fifo", "--slots", "1"]);
+    let submit = || {
+        let ended = scene.call(&["submit", "job.toml", "--plan", "plan.json", "--provision", "here"]);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+    };
+    let trains = |job: &Value| job["state"] == "running" && job["workers"] == 2;
+    let are_gone = || machines(&scene).is_empty().then_some(());
+    submit();
+    served.until("it trains", |jobs| trains(&jobs["job-1"]) && jobs["job-1"]["step"].as_u64() > Some(20));
+    assert_eq!(served.ask("GET", "/v1/cluster", None).body["free"], 1, "it takes no slot");
+    let there = machines(&scene);
+    assert_eq!(there.len(), 2, "{there:?}");
+    let shown = scene.call(&["show", "job-1"]);
+    assert!(shown.stdout.contains("of its own, from here"), "{shown:?}");
+    let table = scene.call(&["machines"]);
+    assert!(table.stdout.contains("job-1") && table.stdout.contains("2 machines"), "{table:?}");
+    let scaled = scene.call(&["scale", "job-1", "--workers", "1"]);
+    assert!(scaled.code == Some(2) && scaled.stderr.contains("its plan says how many"), "{scaled:?}");
+    // A machine dies, and then the daemon; the next one finds the run as it is.
+    signal(there[0].1, Signal::KILL);
+    served.kill();
+    let served = Served::start(&scene, &[]);
+    served.until("it trains on", |jobs| trains(&jobs["job-1"]) && jobs["job-1"]["step"].as_u64() > Some(100));
+    assert_eq!(served.job("job-1")["failures"], 0);
+    // What is stopped holds nothing.
+    assert_eq!(scene.call(&["stop", "job-1"]).code, Some(0));
+    served.until("it is stopped", |jobs| jobs["job-1"]["state"] == "suspended");
+    wait_for(|| format!("{:?}", machines(&scene)), are_gone);
+    assert_eq!(scene.call(&["resume", "job-1"]).code, Some(0));
+    served.until("it has finished", |jobs| jobs["job-1"]["state"] == "finished");
+    assert_eq!(served.job("job-1")["digest"].as_str().map(str::to_owned), Some(recipe.digest()));
+    wait_for(|| format!("{:?}", machines(&scene)), are_gone);
+    // A coordinator that dies is started again; who is cancelled meanwhile gives everything back.
+    submit();
+    served.until("the second trains", |jobs| trains(&jobs["job-2"]));
+    let endpoint = fs::read_to_string(scene.path("state/bellwether/job-2/endpoint.json")).unwrap();
+    let endpoint: Value = serde_json::from_str(&endpoint).unwrap();
+    signal(endpoint["process"].as_u64().unwrap() as u32, Signal::KILL);
+    served.until("it is tried again", |jobs| jobs["job-2"]["failures"] == 1);
+    assert_eq!(scene.call(&["cancel", "job-2"]).code, Some(0));
+    served.until("it is cancelled", |jobs| jobs["job-2"]["state"] == "cancelled");
+    wait_for(|| format!("{:?}", machines(&scene)), are_gone);
+    assert_eq!(served.interrupt(), Some(0));
+    let left: Vec<Value> =
+        listed(&scene).into_iter().filter(|lease| lease["machines"] != json!([])).collect();
+    assert!(left.is_empty(), "{left:?}");
 }
 
 /// `kubectl` and `sky` as a stand-in plays them; `None` without Python.

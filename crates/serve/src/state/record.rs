@@ -67,6 +67,10 @@ impl Record {
         self.away.as_ref().or(self.elsewhere.as_ref())
     }
 
+    pub(super) fn unseen_mut(&mut self) -> Option<&mut JobView> {
+        self.away.as_mut().or(self.elsewhere.as_mut())
+    }
+
     /// Its processes left, and this happened to them.
     pub(super) fn stopped(&mut self, why: &str, unix_s: Option<f64>) {
         self.run_ended_unix_s = unix_s.or(self.run_ended_unix_s);
