@@ -49,9 +49,21 @@ def train(builds: list[str], job: str, sets: list[str], options: list[str]) -> d
     """A training by one worker of each of these builds: its summary, and the lines of its journal and metrics."""
     with tempfile.TemporaryDirectory() as state:
         environment = {**os.environ, "BELLWETHER_STATE_DIR": state}
-        run = [builds[0], "run", job, "--no-spawn", "--workers", str(len(builds)), "--format", "json", *options]
+        run = [
+            builds[0],
+            "run",
+            job,
+            "--no-spawn",
+            "--workers",
+            str(len(builds)),
+            "--format",
+            "json",
+            *options,
+        ]
         run += [word for text in sets for word in ("--set", text)]
-        coordinator = subprocess.Popen(run, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        coordinator = subprocess.Popen(
+            run, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
         workers = []
         try:
             folder = wait_for(Path(state))
@@ -115,7 +127,9 @@ def behind_links(ours: str, rates: str, steps: str, job: str, sets: list[str]) -
         run = [*inside[0], "run", job, "--no-spawn", "--workers", "2..3", "--listen", f"{address(0)}:{port}"]
         run += ["--shares", "measured", "--steps", steps, "--format", "json"]
         run += [word for text in sets for word in ("--set", text)]
-        coordinator = subprocess.Popen(run, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        coordinator = subprocess.Popen(
+            run, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
         workers = []
         try:
             folder = wait_for(Path(state))

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -313,9 +314,44 @@ fn a_daemons_job_trains_on_machines_of_its_own() {
     assert!(left.is_empty(), "{left:?}");
 }
 
+#[test]
+fn what_an_exported_task_runs_on_each_node_trains_the_job() {
+    let recipe = jobs::patient().steps(120);
+    let (scene, _) = planned(&recipe, &["--steps", "120", "--max-workers", "2"]);
+    let text = fs::read_to_string(scene.path("prices.toml")).unwrap();
+    scene.write("prices.toml", text + "[machine.obtain]\nskypilot = { infra = \"gcp/us-east1\" }\n");
+    let words = ["plan", "profile.json", "--catalog", "prices.toml", "--steps", "120", "--max-workers", "2"];
+    let export = ["--budget", "$5", "--export", "skypilot", "--job", "job.toml"];
+    let made = scene.call(&[&words[..], &export].concat());
+    assert_eq!(made.code, Some(0), "{made:?}");
+    assert!(made.stdout.contains("num_nodes: 2"), "{}", made.stdout);
+    let (_, run) = made.stdout.split_once("run: |\n").unwrap();
+    let script: String = run.lines().map(|line| format!("{}\n", line.trim_start_matches("  "))).collect();
+    scene.write("run.sh", script);
+    let program = Path::new(PROGRAM).parent().unwrap().display().to_string();
+    let path = format!("{program}:{}", std::env::var("PATH").unwrap_or_default());
+    // Two nodes of one machine, at an address of loopback that no other test listens at.
+    let node = |rank: &str| {
+        let mut command = Command::new("sh");
+        command.arg("run.sh").current_dir(scene.path("")).env("XDG_STATE_HOME", scene.path("state"));
+        command.env("PATH", &path).env("SKYPILOT_NODE_RANK", rank).env("BELLWETHER_TOKEN", "ab".repeat(32));
+        command.env("SKYPILOT_NODE_IPS", "127.25.4.1\n127.0.0.1");
+        scene.start_command(command)
+    };
+    let (second, first) = (node("1"), node("0"));
+    let ended = first.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let digest = scene.picked(|event| match event {
+        Event::Ended { params_digest, .. } => params_digest.clone(),
+        _ => None,
+    });
+    assert_eq!(digest, [recipe.digest()], "{ended:?}");
+    assert_eq!(second.end().code, Some(0));
+}
+
 /// `kubectl` and `sky` as a stand-in plays them; `None` without Python.
 fn stand_in(scene: &Scene) -> Option<String> {
-    if std::process::Command::new("python3").arg("--version").output().is_err() {
+    if Command::new("python3").arg("--version").output().is_err() {
         println!("skipped: there is no python3");
         return None;
     }

@@ -70,6 +70,7 @@ impl<'s> Daemon<'s> {
     fn want_after(&mut self, workers: u32, speed: f64, known_end_unix_s: Option<f64>) {
         let run = self.scene.run_folder();
         self.runner.want(Wanted {
+            provision: None,
             job: JobId(1),
             run,
             workers,
@@ -263,6 +264,7 @@ fn a_change_that_crosses_the_end_begins_nothing() {
     let change = |workers, begins| {
         let run = scene.run_folder();
         Wanted {
+            provision: None,
             job: JobId(1),
             run,
             workers,

@@ -1,5 +1,7 @@
 //! Machines of a plan that are jobs of Slurm's: obtained, lost, replaced, and given back whatever is killed.
 
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use bellwether_core::record::{Event, RunOutcome};
@@ -8,7 +10,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::cluster::Cluster;
-use crate::harness::{Live, Scene, wait_for};
+use crate::harness::{Live, PROGRAM, Scene, wait_for};
 use crate::jobs::{job, undisturbed};
 
 /// Kills of the long test.
@@ -24,9 +26,16 @@ fn planned(cluster: &Cluster, steps: u64, deadline: &str) -> Scene {
     let device = profile["device"].as_str().expect("a test's file, answer or number");
     let catalogue = format!(
         "[network]\nbandwidth = \"10Gbit/s\"\n[[machine]]\nname = \"node\"\ndevice = \"{device}\"\n\
-         price = \"$1/h\"\nprovision = \"2s\"\n[machine.obtain]\nslurm = [\"--partition=low\", \"--exclusive\"]\n"
+         price = \"$1/h\"\nprovision = \"2s\"\n[machine.obtain]\nslurm = [\"--partition=low\", \"--exclusive\"]\n\
+         setup = '{setup}'\n"
     );
     scene.write("prices.toml", catalogue);
+    scene
+}
+
+/// The same with a plan.
+fn planned(cluster: &Cluster, steps: u64, deadline: &str) -> Scene {
+    let scene = profiled(steps, "");
     let steps = steps.to_string();
     let words =
         ["plan", "profile.json", "--catalog", "prices.toml", "--format", "json", "--max-workers", "3"];
@@ -80,6 +89,42 @@ fn two_machines_are_lost_and_replaced_and_all_are_given_back() {
     let account = summary.provisioned.as_ref().expect("machines");
     assert_eq!((account.obtained, account.left, account.provider.as_str()), (5, 0, "slurm"), "{account:?}");
     assert_eq!(cluster.queue(), []);
+    scene.audit();
+}
+
+#[test]
+fn an_exported_plan_is_a_script_that_sbatch_runs() {
+    let Some(cluster) = Cluster::find() else { return };
+    let program = Path::new(PROGRAM).parent().expect("a program lies in a folder").display().to_string();
+    let scene = profiled(300, &format!("export PATH={program}:$PATH"));
+    let words = ["plan", "profile.json", "--catalog", "prices.toml", "--steps", "300", "--max-workers", "2"];
+    // With a budget alone the fastest is chosen: two nodes.
+    let made =
+        scene.call(&[&words[..], &["--budget", "$5", "--export", "slurm", "--job", "job.toml"]].concat());
+    assert_eq!(made.code, Some(0), "{made:?}");
+    assert!(made.stdout.contains("--nodes=2"), "{}", made.stdout);
+    scene.write("script.sh", &made.stdout);
+    let mut sbatch = Command::new("sbatch");
+    sbatch.args(["--parsable", "--output=said", "script.sh"]).current_dir(scene.path(""));
+    sbatch.env("SLURM_CONF", cluster.configuration()).env("XDG_STATE_HOME", scene.path("state"));
+    let submitted = sbatch.output().unwrap();
+    assert!(submitted.status.success(), "{submitted:?}");
+    let said = || std::fs::read_to_string(scene.path("said")).unwrap_or_default();
+    let digest = wait_for(said, || {
+        scene
+            .picked(|event| match event {
+                Event::Ended { outcome: RunOutcome::Finished, params_digest, .. } => params_digest.clone(),
+                _ => None,
+            })
+            .pop()
+    });
+    assert_eq!(digest, undisturbed(300));
+    let most = scene.picked(|event| match event {
+        Event::Membership { workers, .. } => Some(workers.len()),
+        _ => None,
+    });
+    assert_eq!(most.into_iter().max(), Some(2), "both nodes trained: {}", said());
+    wait_for(|| format!("{:?}", cluster.queue()), || cluster.queue().is_empty().then_some(()));
     scene.audit();
 }
 

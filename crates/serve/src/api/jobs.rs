@@ -110,11 +110,13 @@ fn admit(wanted: &mut Submission, user: &User) -> Result<(), Failure> {
         let failure = Failure::new(StatusCode::FORBIDDEN, "body, `job.model`", what);
         return Err(failure.hint("the daemon's owner allows it: `bellwether users add --scripts`"));
     }
-    if wanted.provision.is_some() && user.role != Role::Operate {
-        let what =
-            format!("user {} may not have machines obtained, which the daemon's owner pays for", user.name);
+    if wanted.provision.is_some() && !(user.role == Role::Operate && user.scripts) {
+        let what = format!("user {} may not have machines obtained", user.name);
         let failure = Failure::new(StatusCode::FORBIDDEN, "body, `provision`", what);
-        return Err(failure.hint("it needs the role `operate`, or submit the job for slots of the daemon"));
+        return Err(failure.hint(
+            "the daemon's owner pays for them, and a plan says what starts there: it needs the role `operate` and \
+             `bellwether users add --scripts`",
+        ));
     }
     // Users do not find each other's jobs by guessing their words.
     wanted.key = wanted.key.take().map(|key| format!("{}: {key}", user.name));

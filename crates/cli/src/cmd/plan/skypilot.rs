@@ -30,9 +30,7 @@ pub(super) fn task(
     }
     let value = |text: &str| serde_json::Value::String(text.to_owned()).to_string();
     let mut text = String::new();
-    for line in [&chosen.words(), &plan.reason] {
-        let _ = writeln!(text, "# {}", line.replace('\n', " "));
-    }
+    let _ = writeln!(text, "# {}", plan.reason.replace('\n', " "));
     text.push_str("# The token lets workers join:\n");
     text.push_str("# BELLWETHER_TOKEN=$(openssl rand -hex 32) sky launch --secret BELLWETHER_TOKEN FILE\n");
     let _ = writeln!(text, "name: {}", value(&format!("bellwether-{}", plan.job)));

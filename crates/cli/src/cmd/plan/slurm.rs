@@ -22,9 +22,7 @@ pub(super) fn script(
 ) -> Result<String, InputError> {
     let (machines, kind) = alike("slurm", plan, chosen)?;
     let mut text = String::from("#!/bin/sh\n");
-    for line in [&chosen.words(), &plan.reason] {
-        let _ = writeln!(text, "# {}", line.replace('\n', " "));
-    }
+    let _ = writeln!(text, "# {}", plan.reason.replace('\n', " "));
     let mut option = |option: &str| {
         let _ = writeln!(text, "#SBATCH {option}");
     };
