@@ -716,6 +716,7 @@ fn a_failure_is_told_once() {
         let mut runner = Processes::new("/no/such/program".into(), move |report| drop(tell.send(report)));
         let run = folder.path().to_path_buf();
         runner.want(Wanted {
+            provision: None,
             job: JobId(1),
             run,
             workers: 0,
