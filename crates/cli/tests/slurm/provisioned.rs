@@ -17,7 +17,7 @@ use crate::jobs::{job, undisturbed};
 const KILLS: u64 = 200;
 
 /// A job of four workers with a plan for nodes of a partition.
-fn planned(cluster: &Cluster, steps: u64) -> Scene {
+fn planned(cluster: &Cluster, steps: u64, deadline: &str) -> Scene {
     let scene = Scene::new(&job(steps, ""));
     let profiled = scene.call(&["profile", "job.toml", "-o", "profile.json"]);
     assert_eq!(profiled.code, Some(0), "{profiled:?}");
@@ -39,7 +39,7 @@ fn planned(cluster: &Cluster, steps: u64, deadline: &str) -> Scene {
     let steps = steps.to_string();
     let words =
         ["plan", "profile.json", "--catalog", "prices.toml", "--format", "json", "--max-workers", "3"];
-    let made = scene.call(&[&words[..], &["--steps", &steps, "--deadline", "10min"]].concat());
+    let made = scene.call(&[&words[..], &["--steps", &steps, "--deadline", deadline]].concat());
     assert_eq!(made.code, Some(0), "{made:?}");
     // As many as may be: the cheapest plan would be one.
     let mut plan: Value = serde_json::from_str(&made.stdout).expect("a test's file, answer or number");
@@ -68,7 +68,7 @@ fn trains_with(live: &Live<'_>, workers: usize, after: u64) -> u64 {
 #[test]
 fn two_machines_are_lost_and_replaced_and_all_are_given_back() {
     let Some(cluster) = Cluster::find() else { return };
-    let scene = planned(&cluster, 2500);
+    let scene = planned(&cluster, 2500, "10min");
     let run = provisioned(&cluster, &scene);
     let step = trains_with(&run, 3, 0);
     let known = cluster.say("scontrol", &["show", "job"]);
@@ -132,7 +132,7 @@ fn an_exported_plan_is_a_script_that_sbatch_runs() {
 #[ignore = "takes an hour; `machines` on this machine is killed in the short tests"]
 fn two_hundred_kills_leave_nothing() {
     let Some(cluster) = Cluster::find() else { return };
-    let scene = planned(&cluster, 400_000);
+    let scene = planned(&cluster, 400_000, "1000h");
     let mut random = Random::new(25);
     let mut run = provisioned(&cluster, &scene);
     let mut held_s = 0.0;
