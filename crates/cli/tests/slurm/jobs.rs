@@ -35,7 +35,7 @@ fn has_all_steps(scene: &Scene, summary: &Summary, steps: u64) {
 }
 
 /// Waits until the run trains with this many workers.
-fn trains_with(live: &Live<'_>, workers: usize, after: u64) -> u64 {
+pub(crate) fn trains_with(live: &Live<'_>, workers: usize, after: u64) -> u64 {
     live.until(&format!("{workers} workers"), |event| match event {
         Event::Membership { workers: members, step, .. } if members.len() == workers && *step >= after => {
             Some(*step)

@@ -11,13 +11,13 @@ use serde_json::Value;
 
 use crate::cluster::Cluster;
 use crate::harness::{Live, PROGRAM, Scene, wait_for};
-use crate::jobs::{job, undisturbed};
+use crate::jobs::{job, trains_with, undisturbed};
 
 /// Kills of the long test.
 const KILLS: u64 = 200;
 
-/// A job of four workers with a plan for nodes of a partition.
-fn planned(cluster: &Cluster, steps: u64, deadline: &str) -> Scene {
+/// A scene with a job of four workers, its profile, and a catalogue of nodes of a partition.
+fn profiled(steps: u64, setup: &str) -> Scene {
     let scene = Scene::new(&job(steps, ""));
     let profiled = scene.call(&["profile", "job.toml", "-o", "profile.json"]);
     assert_eq!(profiled.code, Some(0), "{profiled:?}");
@@ -34,7 +34,7 @@ fn planned(cluster: &Cluster, steps: u64, deadline: &str) -> Scene {
 }
 
 /// The same with a plan.
-fn planned(cluster: &Cluster, steps: u64, deadline: &str) -> Scene {
+fn planned(steps: u64, deadline: &str) -> Scene {
     let scene = profiled(steps, "");
     let steps = steps.to_string();
     let words =
@@ -47,7 +47,6 @@ fn planned(cluster: &Cluster, steps: u64, deadline: &str) -> Scene {
     plan["candidates"][choice]["machines"][0]["count"] = 3.into();
     plan["candidates"][choice]["workers"] = 3.into();
     scene.write("plan.json", plan.to_string());
-    drop(cluster.queue());
     scene
 }
 
@@ -56,19 +55,10 @@ fn provisioned<'s>(cluster: &Cluster, scene: &'s Scene) -> Live<'s> {
         .start(scene, &["run", "job.toml", "--plan", "plan.json", "--provision", "slurm", "--format", "json"])
 }
 
-fn trains_with(live: &Live<'_>, workers: usize, after: u64) -> u64 {
-    live.until(&format!("{workers} workers"), |event| match event {
-        Event::Membership { workers: members, step, .. } if members.len() == workers && *step >= after => {
-            Some(*step)
-        }
-        _ => None,
-    })
-}
-
 #[test]
 fn two_machines_are_lost_and_replaced_and_all_are_given_back() {
     let Some(cluster) = Cluster::find() else { return };
-    let scene = planned(&cluster, 2500, "10min");
+    let scene = planned(2500, "10min");
     let run = provisioned(&cluster, &scene);
     let step = trains_with(&run, 3, 0);
     let known = cluster.say("scontrol", &["show", "job"]);
@@ -129,10 +119,10 @@ fn an_exported_plan_is_a_script_that_sbatch_runs() {
 }
 
 #[test]
-#[ignore = "takes an hour; `machines` on this machine is killed in the short tests"]
+#[ignore = "takes ten minutes; `machines` on this machine is killed in the short tests"]
 fn two_hundred_kills_leave_nothing() {
     let Some(cluster) = Cluster::find() else { return };
-    let scene = planned(&cluster, 400_000, "1000h");
+    let scene = planned(400_000, "1000h");
     let mut random = Random::new(25);
     let mut run = provisioned(&cluster, &scene);
     let mut held_s = 0.0;
