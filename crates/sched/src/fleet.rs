@@ -330,7 +330,7 @@ impl Fleet {
 
     /// Dollars that the machines have cost so far.
     pub fn spent_dollars(&self, now_s: f64) -> f64 {
-        self.held.values().map(|held| held.dollars(now_s)).sum()
+        self.rows().iter().map(|row| row.dollars(now_s)).sum()
     }
 
     /// Dollars that the machines cost per hour now.
@@ -450,11 +450,5 @@ impl Held {
             self.ended_s.get_or_insert(now_s);
         }
         self.stage = Stage::Over { how };
-    }
-
-    fn dollars(&self, now_s: f64) -> f64 {
-        let Some(from_s) = self.running_s else { return 0.0 };
-        let until_s = self.ended_s.unwrap_or(now_s);
-        (until_s - from_s).max(0.0) / 3600.0 * self.dollars_per_hour
     }
 }
