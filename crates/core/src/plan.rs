@@ -287,14 +287,31 @@ impl Plan {
         let again = "make it again with `bellwether plan … --format json`";
         let plan: Plan = serde_json::from_str(text)
             .map_err(|e| InputError::new(place, format!("invalid plan: {e}")).hint(again))?;
-        if plan.version != PLAN_VERSION {
-            let what = format!("a plan of version {}, and this program reads {PLAN_VERSION}", plan.version);
-            return Err(InputError::new(place, what).hint(again));
-        }
-        if plan.choice.is_some_and(|choice| choice >= plan.candidates.len()) {
-            return Err(InputError::new(place, "the choice is not among the candidates").hint(again));
-        }
+        plan.check(place)?;
         Ok(plan)
+    }
+
+    /// Checks a plan that was read with something else; `place` names it in errors.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error for another version, a choice that is not among the candidates or has no workers.
+    pub fn check(&self, place: &str) -> Result<(), InputError> {
+        let again = "make it again with `bellwether plan … --format json`";
+        let wrong = |what: String| Err(InputError::new(place, what).hint(again));
+        if self.version != PLAN_VERSION {
+            return wrong(format!(
+                "a plan of version {}, and this program reads {PLAN_VERSION}",
+                self.version
+            ));
+        }
+        if self.choice.is_some_and(|choice| choice >= self.candidates.len()) {
+            return wrong("the choice is not among the candidates".into());
+        }
+        if self.chosen().is_some_and(|chosen| chosen.workers == 0) {
+            return wrong("the choice has no workers".into());
+        }
+        Ok(())
     }
 
     /// The kind of machine of this name.

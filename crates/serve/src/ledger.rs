@@ -60,6 +60,8 @@ pub enum Entry {
     },
     /// After it: a job of that state.
     KeptJob(Box<KeptJob>),
+    /// The same of a job with machines of its own: a release that knows of none refuses the ledger.
+    KeptElsewhere(Box<KeptJob>),
     /// After the jobs: a decision that is remembered.
     KeptDecision {
         /// The decision.

@@ -40,6 +40,7 @@ impl Provision {
     /// machines the provider cannot be asked for; and for an address that is missing.
     pub fn checked(self, job: CheckedJob) -> Result<(CheckedJob, Provision), InputError> {
         let kind = self.kind()?;
+        self.plan.check("plan")?;
         let job = apply_plan(&self.plan, job, None).map_err(|error| match error {
             RunError::Input(error) | RunError::Option(error) => error,
             error => InputError::new("plan", error.to_string()),

@@ -56,12 +56,14 @@ pub struct Wanted {
 /// - Every run that was wanted with workers is [reported](Report) to have ended at some time, with exactly one
 ///   [`Report::Ended`], [`Report::Lost`], [`Report::Failed`] or [`Report::Unplaced`]; after that nothing is reported of
 ///   it until it is wanted again. They come after everything else that was to be said of it.
+/// - Of a job with machines of its own, an end is reported once they are given back, or cannot be: but for that of a run
+///   that has finished, and of one that is lost while workers are wanted, which goes on with them.
 /// - Processes outlive the runner.
 pub trait JobRunner {
     /// Wants something of a job's processes from now on.
     fn want(&mut self, wanted: Wanted);
 
-    /// Gives back what runs in these folders, which no process should lead any more, may hold of a provider's machines.
+    /// Gives back what the runs in these folders, which no process leads any more, may hold of a provider's machines.
     fn release(&mut self, runs: Vec<PathBuf>);
 }
 
@@ -172,6 +174,13 @@ pub enum Report {
     },
     /// It has failed for good: starting it again would not help, or was done often enough.
     Failed {
+        /// The job.
+        job: JobId,
+        /// Why.
+        why: String,
+    },
+    /// Some of a job's own machines could not be given back, for the reason.
+    Left {
         /// The job.
         job: JobId,
         /// Why.

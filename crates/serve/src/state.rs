@@ -186,7 +186,7 @@ impl State {
         self.check_place(&line.entry)?;
         match &line.entry {
             Entry::Opened { .. } | Entry::Compacted { .. } => Err(LineError::OpenedTwice),
-            Entry::KeptJob(kept) => self.keep_job(kept),
+            Entry::KeptJob(kept) | Entry::KeptElsewhere(kept) => self.keep_job(kept),
             Entry::KeptDecision { decision } => {
                 self.keep_decision(decision);
                 Ok(())

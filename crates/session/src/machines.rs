@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
 
 use bellwether_core::InputError;
 use bellwether_core::lease::{LEASE_VERSION, Lease};
@@ -80,7 +81,7 @@ impl Machines {
     ///
     /// As the file system says, or for a lease that cannot be read.
     pub fn of(run: &RunDir, state_dir: &StateDir) -> Result<Option<Machines>, InputError> {
-        let Some(lease) = newest_lease(run, state_dir)? else { return Ok(None) };
+        let Some(lease) = lease_of(run, state_dir)? else { return Ok(None) };
         let kind = ProviderKind::named(&lease.provider).map_err(|error| error.at(&lease.lease))?;
         Machines::new(kind, &lease.plan, state_dir.clone()).map(Some)
     }
@@ -149,15 +150,14 @@ impl Machines {
 
     /// The lease of a run: that of an earlier coordinator, or a new one.
     fn lease(&self, run: &RunDir) -> Result<(Lease, LeaseFile), RunError> {
-        // A new run may have the name of one that was removed; a coordinator may have died before its first line.
-        let before = newest_lease(run, &self.state_dir).map_err(RunError::Input)?;
-        let before = before.filter(|lease| run.journal_file().exists() || lease.began_s >= made_s(run));
-        if let Some(mut lease) = before {
-            let Some(file) = self.state_dir.hold_lease(&lease.lease)? else {
+        if let Some(mut lease) = lease_of(run, &self.state_dir).map_err(RunError::Input)? {
+            let Some(file) = self.hold(&lease)? else {
                 let what = format!("another process holds the lease {}", lease.lease);
                 let hint = "`bellwether machines` shows it; wait until the other process has ended";
                 return Err(RunError::Input(InputError::new("--provision", what).hint(hint)));
             };
+            // Who held it before may have given something back meanwhile.
+            lease = self.state_dir.read_lease(&lease.lease).map_err(RunError::Input)?;
             if lease.provider != self.kind.name() && lease.open().next().is_some() {
                 let what = format!("the run holds machines of {}", lease.provider);
                 let hint = "give them back first: `bellwether machines release --orphaned`";
@@ -180,6 +180,19 @@ impl Machines {
         file.write(&lease)?;
         Ok((lease, file))
     }
+
+    /// Holds a lease, as soon as a process that gives back what is left of it has done so.
+    fn hold(&self, lease: &Lease) -> Result<Option<LeaseFile>, RunError> {
+        let settle_s = self.kind.open(&lease.plan).settle_s();
+        let until = Instant::now() + leases::PATIENCE + Duration::from_secs_f64(settle_s);
+        loop {
+            let held = self.state_dir.hold_lease(&lease.lease)?;
+            if held.is_some() || Instant::now() >= until {
+                return Ok(held);
+            }
+            std::thread::sleep(Duration::from_millis(250));
+        }
+    }
 }
 
 impl fmt::Debug for Machines {
@@ -195,7 +208,16 @@ fn made_s(run: &RunDir) -> f64 {
     since.map_or(f64::INFINITY, |since| since.as_secs_f64())
 }
 
-/// The lease of a run, of several the one that began last.
+/// The lease of a run, of several the one that began last. A new run may have the name of one that was removed, whose
+/// lease stays as a record; and a coordinator may die between its lease and its first line.
+fn lease_of(run: &RunDir, state_dir: &StateDir) -> Result<Option<Lease>, InputError> {
+    let is_of_this_run = |lease: &Lease| {
+        let may_hold = run.journal_file().exists() && lease.open().next().is_some();
+        may_hold || lease.began_s >= made_s(run)
+    };
+    Ok(newest_lease(run, state_dir)?.filter(is_of_this_run))
+}
+
 fn newest_lease(run: &RunDir, state_dir: &StateDir) -> Result<Option<Lease>, InputError> {
     let words = state_dir.lease_words().map_err(|error| InputError::new("leases", error))?;
     let mut newest: Option<Lease> = None;

@@ -1,5 +1,7 @@
 //! Jobs with machines of their own, which a provider gives: accepted, begun at once, and let go.
 
+use std::net::SocketAddr;
+
 use bellwether_core::InputError;
 use bellwether_core::cluster::JobId;
 use bellwether_core::job::WorkerRange;
@@ -29,6 +31,10 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         provision: Provision,
     ) -> Result<Submitted, Refusal> {
         let invalid = |error| refused(RefusalKind::Invalid, error);
+        if let Some(taken) = provision.listen.and_then(|address| self.listens_at(address)) {
+            let error = InputError::new("listen", format!("job `{taken}` listens at that address"));
+            return Err(invalid(error.hint("name another port, or port 0 where the machines may reach any")));
+        }
         if self.state.machine.pods {
             let error = InputError::new("provision", "the operator finds places for its pods itself");
             return Err(invalid(error.hint("submit the job without it")));
@@ -62,6 +68,14 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
             provision: Some(provision),
             job: job.into_job(),
         })
+    }
+
+    /// The job that has not ended and listens at this address.
+    fn listens_at(&self, address: SocketAddr) -> Option<&str> {
+        let of = |record: &Record| record.submitted.provision.as_ref().and_then(|provision| provision.listen);
+        let open = self.state.jobs.values().filter(|record| record.end.is_none());
+        let mut same = open.filter(|record| address.port() != 0 && of(record) == Some(address));
+        same.next().map(|record| record.submitted.name.as_str())
     }
 
     /// Coordinators that were there when the last daemon died are taken over; what is over gives its machines back.
@@ -105,12 +119,8 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
                     self.commit()?;
                     self.order_elsewhere(job);
                 }
-                // Its coordinator failed, and before it was tried again the wish was withdrawn.
-                None if !is_wanted && is_obtaining => {
-                    let step = self.step(job);
-                    self.write(Entry::Stopped { job, step, why: String::new(), unix_s: None })?;
-                    self.release(job);
-                }
+                // Its coordinator failed, and before it was tried again the wish was withdrawn: its machines are left.
+                None if !is_wanted && is_obtaining => self.order_leave(job, 1.0)?,
                 _ => {}
             }
         }

@@ -33,7 +33,8 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         let tree = QueueTree::new(file, "queues")?;
         tree.check_cluster(&self.state.view, "queues")?;
         let open = self.state.jobs.values().filter(|record| record.end.is_none() && !record.cancelled);
-        for record in open {
+        // On machines of its own a job takes no queue's slots.
+        for record in open.filter(|record| record.submitted.provision.is_none()) {
             let submitted = &record.submitted;
             let of_job = tree.of_job(submitted.queue.as_deref());
             let queue = of_job.map_err(|error| {

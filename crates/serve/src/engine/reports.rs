@@ -83,6 +83,12 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
                     RunOutcome::Failed(_) | RunOutcome::Broken(_) => self.failed(job, why, unix_s),
                 }
             }
+            Report::Left { job, why } => {
+                let name = self.state.jobs.get(&job).map_or("a job", |record| record.submitted.name.as_str());
+                let hint = "`bellwether machines` shows what may be left";
+                (self.options.tell)(&format!("{name} cannot give its machines back: {why}; {hint}"));
+                Ok(())
+            }
             Report::Lost { job, why } => self.lost(job, why),
             Report::Failed { job, why } => {
                 self.processes_gone(job);

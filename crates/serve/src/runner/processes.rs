@@ -8,17 +8,16 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bellwether_core::cluster::JobId;
-use bellwether_runtime::run_dir::RunDir;
-use bellwether_session::machines::release_run;
 
 use super::follow::Tell;
 use super::{JobRunner, Report, Wanted};
 pub use patience::Patience;
 use supervisor::Supervisor;
 
+mod give_back;
 mod patience;
 mod supervisor;
 
@@ -90,20 +89,8 @@ impl JobRunner for Processes {
     }
 
     fn release(&mut self, runs: Vec<PathBuf>) {
-        give_back(runs);
+        give_back::of_jobs_that_are_over(runs);
     }
-}
-
-/// Gives back what runs hold that no process leads any more, in a thread of its own: engines may take a minute.
-pub(super) fn give_back(runs: Vec<PathBuf>) {
-    let give_back = move || {
-        for run in runs.into_iter().map(RunDir::at) {
-            // Where that fails, its lease says what is left, and `bellwether machines` shows it.
-            let _ = release_run(&run);
-        }
-    };
-    // Without a thread they are left to the next daemon, or to `bellwether machines release --orphaned`.
-    let _ = std::thread::Builder::new().name("release".into()).spawn(give_back);
 }
 
 impl Drop for Processes {
@@ -158,6 +145,20 @@ impl Mailbox {
             inbox = self.news.wait_timeout(inbox, patience).expect("no holder of this lock panics").0;
         }
         if inbox.closing { Err(Closing) } else { Ok(inbox.wish.take()) }
+    }
+
+    /// Waits that long, whatever is wished meanwhile.
+    fn pause(&self, patience: Duration) -> Result<(), Closing> {
+        let until = Instant::now() + patience;
+        let mut inbox = self.lock();
+        while !inbox.closing {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            inbox = self.news.wait_timeout(inbox, left).expect("no holder of this lock panics").0;
+        }
+        Err(Closing)
     }
 
     /// The wish that is there to begin again; without one, no thread attends to the job from now on.

@@ -47,7 +47,11 @@ impl State {
         };
         let jobs = self.jobs.iter().map(|(id, record)| {
             let seen = self.view.jobs.get(id).cloned();
-            Entry::KeptJob(Box::new(KeptJob { record: record.clone(), seen }))
+            let kept = Box::new(KeptJob { record: record.clone(), seen });
+            match record.submitted.provision {
+                Some(_) => Entry::KeptElsewhere(kept),
+                None => Entry::KeptJob(kept),
+            }
         });
         let decisions =
             self.decisions.iter().map(|decision| Entry::KeptDecision { decision: decision.clone() });
@@ -70,7 +74,10 @@ impl State {
     /// Whether such a line may come here. One that comes too early tells that the last of those that were kept is
     /// missing, and with it who holds which slot.
     pub(super) fn check_place(&mut self, entry: &Entry) -> Result<(), LineError> {
-        let is_kept = matches!(entry, Entry::KeptJob(_) | Entry::KeptDecision { .. } | Entry::KeptState(_));
+        let is_kept = matches!(
+            entry,
+            Entry::KeptJob(_) | Entry::KeptElsewhere(_) | Entry::KeptDecision { .. } | Entry::KeptState(_)
+        );
         let was_restoring = self.is_restoring;
         self.is_restoring &= is_kept;
         match (is_kept, was_restoring) {

@@ -28,7 +28,9 @@ impl State {
     }
 
     fn past(&self, now_s: f64) -> Past {
-        let recent = self.jobs.values().rev().take(PAST_JOBS);
+        // Those with machines of their own come for no slots.
+        let here = self.jobs.values().rev().filter(|record| record.submitted.provision.is_none());
+        let recent = here.take(PAST_JOBS);
         let recent: Vec<&Record> = recent.take_while(|record| now_s - record.submitted_s <= PAST_S).collect();
         let together_s = TOGETHER_S * self.time_scale;
         // The newest comes first, so what follows a record came before it.

@@ -183,5 +183,25 @@ fn what_cannot_be_carried_out_is_refused() {
     chose_nothing.choice = None;
     let none = Provision { provider: "here".into(), plan: chose_nothing, listen: None };
     assert!(refused(of(Some(none))).contains("chose no machines"));
+    let with = |plan| Some(Provision { provider: "here".into(), plan, listen: None });
+    let mut without_workers = plan(1);
+    without_workers.candidates[0].workers = 0;
+    assert!(refused(of(with(without_workers))).contains("the choice has no workers"));
+    let mut of_tomorrow = plan(1);
+    of_tomorrow.version = 2;
+    assert!(refused(of(with(of_tomorrow))).contains("a plan of version 2"));
+    // Two jobs cannot listen at one address; queues have nothing to do with either.
+    let at =
+        |port: u16| Some(Provision { listen: Some(([127, 0, 0, 1], port).into()), ..with(plan(8)).unwrap() });
+    submit(&daemon, Submission { provision: at(7000), ..elsewhere("first") });
+    assert!(
+        refused(Submission { provision: at(7000), ..elsewhere("second") }).contains("job `first` listens")
+    );
+    submit(&daemon, Submission { provision: at(0), ..elsewhere("third") });
+    let queues = bellwether_core::parse::document(
+        "[[queues]]\nname = \"a\"\n[[queues]]\nname = \"default\"\n",
+        "test",
+    );
+    daemon.ask(Request::Divide { queues: Some(queues.unwrap()), by: "an operator".into() }).unwrap();
     daemon.stop();
 }

@@ -176,7 +176,7 @@ fn check(seed: u64, world: &mut World, lost_jobs: &BTreeSet<String>) {
             Entry::Ended { job, outcome, .. } => {
                 assert_eq!(ends.insert(*job, *outcome), None, "job {} ends twice", job.0);
             }
-            Entry::KeptJob(kept) => {
+            Entry::KeptJob(kept) | Entry::KeptElsewhere(kept) => {
                 ends.extend(kept.record.end.as_ref().map(|end| (kept.record.submitted.id, end.outcome)));
             }
             Entry::Held { job, .. } | Entry::Training { job, .. } | Entry::Leaving { job } => {

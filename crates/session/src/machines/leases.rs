@@ -16,7 +16,7 @@ use super::{ProviderKind, tag};
 const LOOK: Duration = Duration::from_millis(250);
 
 /// How long machines may take to end once they were asked to.
-const PATIENCE: Duration = Duration::from_secs(90);
+pub(super) const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Lists, one after the other, in which nothing is left, after which nothing is.
 const EMPTY_LISTS: u32 = 2;
@@ -136,25 +136,29 @@ pub fn release(state_dir: &StateDir, lease: &Lease) -> Result<Option<Released>, 
     Ok(Some(released))
 }
 
-/// Gives back what a run still holds that no process leads any more.
+/// Gives back what a run still holds that no process leads any more; `false` while another process holds one of its
+/// leases.
 ///
 /// # Errors
 ///
 /// As the file system says, or what the provider has against it; the lease says what may be left then.
-pub fn release_run(run: &RunDir) -> Result<(), InputError> {
+pub fn release_run(run: &RunDir) -> Result<bool, InputError> {
     let folder = run.path.parent().map(Path::to_path_buf);
     let wrong = |error: RunDirError| InputError::new("leases", error);
     let state_dir = StateDir::find(folder).map_err(wrong)?;
+    let (mut is_all, mut failed) = (true, None);
     for word in state_dir.lease_words().map_err(wrong)? {
         let Ok(lease) = state_dir.read_lease(&word) else { continue };
         if Path::new(&lease.run) != run.path || lease.open().next().is_none() {
             continue;
         }
-        if let Some(trouble) = release(&state_dir, &lease)?.and_then(|released| released.trouble) {
-            return Err(InputError::new(lease.lease, trouble));
+        match release(&state_dir, &lease)?.map(|released| released.trouble) {
+            None => is_all = false,
+            Some(None) => {}
+            Some(Some(trouble)) => failed = Some(InputError::new(lease.lease, trouble)),
         }
     }
-    Ok(())
+    failed.map_or(Ok(is_all), Err)
 }
 
 /// Releases until nothing is listed, nor may appear any more; how many machines were found.

@@ -19,8 +19,9 @@ use crate::options::Format;
 use crate::printer::Printer;
 use crate::runs::{RunDir, StateDir};
 
-/// How long the coordinator of a job that has ended may take to end.
+/// How long the coordinator of a job that has ended may take to end, and one that gives machines back.
 const PATIENCE: Duration = Duration::from_secs(5);
+const RELEASING_PATIENCE: Duration = Duration::from_secs(120);
 
 /// Time between two looks at it.
 const LOOK: Duration = Duration::from_millis(20);
@@ -125,7 +126,7 @@ fn named(name: &str, places: &Places<'_>, printer: &Printer) -> Result<RunDir, F
     let gone = || InputError::new(&job.name, "the job is removed already");
     let run = folder(&job).ok_or_else(gone)?;
     // The coordinator of a job that has ended is about to end.
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + if job.provider.is_some() { RELEASING_PATIENCE } else { PATIENCE };
     while Instant::now() < until && run.is_alive().unwrap_or(false) {
         std::thread::sleep(LOOK);
     }

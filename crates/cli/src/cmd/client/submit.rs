@@ -121,6 +121,12 @@ pub(crate) fn submit(arguments: &SubmitArguments, printer: &Printer) -> Result<E
         let error = InputError::new("--name", "several jobs cannot have one name");
         return Err(error.hint("leave it out: each job gets the name of its file and a number").into());
     }
+    if arguments.listen.is_some_and(|address| address.port() != 0)
+        && (arguments.jobs.len() > 1 || arguments.count > 1)
+    {
+        let error = InputError::new("--listen", "several jobs cannot listen at one address");
+        return Err(error.hint("submit them one by one, each with a port of its own").into());
+    }
     // All are read before one is sent.
     let plan = arguments.plan.as_deref().map(job::read_plan).transpose()?;
     let mut jobs = Vec::new();

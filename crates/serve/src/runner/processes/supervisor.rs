@@ -10,6 +10,7 @@ use bellwether_runtime::journal::{self, Ending};
 use bellwether_runtime::run_dir::RunDir;
 use bellwether_session::process::{Life, Resume, RunProcess, Tie};
 
+use super::give_back::RELEASING_PATIENCE;
 use super::patience::Patience;
 use super::{Closing, Mailbox};
 use crate::runner::follow::{Follower, Neighbours, QUIET, Tell};
@@ -27,9 +28,8 @@ const TICK_QUIET: Duration = Duration::from_millis(50);
 /// Time between two looks at the coordinator's process, or at the lock where it is not ours.
 const PROBE: Duration = Duration::from_millis(100);
 
-/// How long a coordinator may go on after its last word, and one that gives machines back.
+/// How long a coordinator may go on after its last word that has no machines to give back.
 const LEAVING_PATIENCE: Duration = Duration::from_secs(10);
-const RELEASING_PATIENCE: Duration = Duration::from_secs(240);
 
 /// How long a coordinator may go on after its last word.
 fn leaving_patience(wish: &Wanted) -> Duration {
@@ -40,8 +40,8 @@ fn leaving_patience(wish: &Wanted) -> Duration {
 pub(super) struct Supervisor {
     program: PathBuf,
     patience: Patience,
-    tell: Tell,
-    post: Arc<Mailbox>,
+    pub(super) tell: Tell,
+    pub(super) post: Arc<Mailbox>,
     crowd: Arc<AtomicU32>,
 }
 
@@ -64,8 +64,20 @@ impl Supervisor {
             patience = leaving_patience(&wish);
             let process = process.get_or_insert_with(|| RunProcess::of(RunDir::at(&wish.run)));
             place(&wish);
-            let Ok(last) = Attempt::new(&self, process, wish).play() else { return };
+            let (job, has_machines) = (wish.job, wish.provision.is_some());
+            let Ok((last, workers)) = Attempt::new(&self, process, wish).play() else { return };
+            // What is tried again goes on with the machines that are there.
+            let goes_on = matches!(last, Report::Lost { .. }) && workers > 0;
+            let is_finished = matches!(last, Report::Ended { outcome: RunOutcome::Finished, .. });
+            let gives_back = has_machines && !goes_on;
+            // Nothing can begin again before the machines are given back, unless nothing will.
+            if gives_back && !is_finished && self.give_back(process, job).is_err() {
+                return;
+            }
             (self.tell)(last);
+            if gives_back && is_finished && self.give_back(process, job).is_err() {
+                return;
+            }
         }
     }
 
@@ -147,8 +159,13 @@ impl<'s> Attempt<'s> {
         }
     }
 
-    /// Until the end, which is returned.
-    fn play(mut self) -> Result<Report, Closing> {
+    /// Until the end, which is returned, with the workers that were wanted then.
+    fn play(mut self) -> Result<(Report, u32), Closing> {
+        let last = self.play_on()?;
+        Ok((last, self.wish.workers))
+    }
+
+    fn play_on(&mut self) -> Result<Report, Closing> {
         loop {
             if let Startup::Over(report) = self.meet()? {
                 return Ok(report);

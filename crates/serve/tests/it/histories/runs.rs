@@ -47,9 +47,9 @@ impl Run {
         if self.alive { self.target.max(self.active) } else { 0 }
     }
 
-    /// A coordinator's last word; it has given its machines back.
+    /// A coordinator's last word. What it has left of its machines the runner gives back.
     fn leave(&mut self, outcome: RunOutcome, unix_s: f64) {
-        (self.ending, self.holds_machines) = (Some((outcome, unix_s)), false);
+        self.ending = Some((outcome, unix_s));
     }
 }
 
@@ -197,7 +197,10 @@ impl World {
     }
 
     fn end(&mut self, job: JobId, (outcome, unix_s): (RunOutcome, f64)) {
-        let step = self.runs.get(&job).map_or(0, |run| run.step);
+        let step = self.runs.get_mut(&job).map_or(0, |run| {
+            run.holds_machines = false;
+            run.step
+        });
         self.tell(|| format!("job {} ended: {outcome}", job.0));
         if let Some(post) = self.posts.get_mut(&job) {
             (post.left_unix_s, post.attended, post.met) = (None, false, false);
@@ -221,6 +224,11 @@ impl World {
         self.tell(|| format!("job {} is lost: {why}", job.0));
         if let Some(post) = self.posts.get_mut(&job) {
             (post.left_unix_s, post.attended, post.met) = (None, false, false);
+            // Who goes on does so with the machines that are there.
+            let goes_on = post.wish.as_ref().is_some_and(|wish| wish.workers > 0);
+            if let Some(run) = self.runs.get_mut(&job).filter(|_| !goes_on) {
+                run.holds_machines = false;
+            }
         }
         self.send(job, Report::Lost { job, why: why.to_owned() });
     }

@@ -134,7 +134,7 @@ impl World {
                 self.runs.remove(&submitted.id);
                 Some(submitted.name)
             }
-            Ok(Line { entry: Entry::KeptJob(kept), .. }) => {
+            Ok(Line { entry: Entry::KeptJob(kept) | Entry::KeptElsewhere(kept), .. }) => {
                 self.runs.remove(&kept.record.submitted.id);
                 Some(kept.record.submitted.name)
             }
