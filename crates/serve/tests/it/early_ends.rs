@@ -34,7 +34,16 @@ fn ends(daemon: &Daemon, job: u32, step: u64) {
     daemon.trains(job, 1);
     let ended_early = (step < 100).then(|| EarlyEnd { step, reason: "it is good enough".into() });
     let (job, outcome) = (JobId(job), RunOutcome::Finished);
-    daemon.report(Report::Ended { job, outcome, ended_early, step, digest: None, unix_s: 0.0, limit: None });
+    daemon.report(Report::Ended {
+        job,
+        outcome,
+        ended_early,
+        step,
+        digest: None,
+        unix_s: 0.0,
+        limit: None,
+        by: None,
+    });
 }
 
 fn remaining(state: &State, name: &str) -> f64 {

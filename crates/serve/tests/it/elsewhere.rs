@@ -127,7 +127,7 @@ fn what_stops_it_is_told_and_what_fails_is_tried_again() {
     assert_eq!(daemon.job("a").why, "suspended by the budget of $1 is used up");
     daemon.ask(Request::Resume { job: "a".into() }).unwrap();
     daemon.until("it goes on", |d| d.wanted(0) == Some(3) && d.wishes() == 3);
-    let diverged = RunOutcome::Failed(RunFailure::Diverged { step: 60 });
+    let diverged = RunOutcome::Failed(RunFailure::Diverged { what: "the loss".into(), step: 60 });
     daemon.end(0, diverged, 60);
     daemon.until("it has failed", |d| d.job("a").state == Phase::Failed);
     daemon.stop();

@@ -691,7 +691,16 @@ fn a_failure_that_is_known_is_told_to_the_one_that_starts_the_run() {
     daemon.submit("a", "2").unwrap();
     daemon.until("it starts", |d| d.wanted(0) == Some(2));
     let (job, outcome, step, unix_s) = (JobId(0), failure(), 5, 7.0);
-    daemon.report(Report::Ended { job, outcome, ended_early: None, step, digest: None, unix_s, limit: None });
+    daemon.report(Report::Ended {
+        job,
+        outcome,
+        ended_early: None,
+        step,
+        digest: None,
+        unix_s,
+        limit: None,
+        by: None,
+    });
     daemon.until("it is tried again", |d| d.wishes() == 2);
     let known = |daemon: &Daemon| daemon.wishes.lock().unwrap().last[&JobId(0)].known_end_unix_s;
     assert_eq!(known(&daemon), Some(7.0));
