@@ -96,6 +96,7 @@ fn a_job_whose_limit_is_reached_waits_for_its_user() {
         digest: None,
         unix_s: 7.0,
         limit,
+        by: None,
     });
     daemon.until("it is suspended", |d| d.job("a").state == Phase::Suspended);
     assert_eq!(daemon.job("a").why, "suspended by the limit of time (stop.time)");
