@@ -278,18 +278,19 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         let Some(record) = self.state.jobs.get(&job).filter(|record| record.end.is_none()) else {
             return Ok(());
         };
-        if record.cancelled {
-            return Ok(());
-        }
-        let failures = record.failures + 1;
+        let (failures, is_wanted) = (record.failures + 1, record.elsewhere.is_some());
         let step = self.step(job);
+        if record.cancelled {
+            // What held slots is ended with them.
+            let stopped = Entry::Stopped { job, step, why: String::new(), unix_s };
+            return if record.obtaining { self.write(stopped) } else { Ok(()) };
+        }
         if failures > self.options.retries {
             return self.end(job, Outcome::Failed, why, step, None);
         }
         self.delay(job, failures);
         self.write(Entry::Retried { job, failures, why, unix_s })?;
-        let is_elsewhere = self.state.active.elsewhere.contains(&job);
-        if self.state.target(job).is_empty() && !is_elsewhere {
+        if self.state.target(job).is_empty() && !is_wanted {
             self.write(Entry::Stopped { job, step, why: String::new(), unix_s })?;
         }
         Ok(())

@@ -73,7 +73,9 @@ impl JobRunner for Processes {
         let known = self.posts.contains_key(&job);
         let post = Arc::clone(self.posts.entry(job).or_default());
         let mut inbox = post.lock();
-        if !inbox.attended && (!wanted.begins || wanted.workers == 0 && known) {
+        // Machines of its own may be left of a job that has ended.
+        let leaves_nothing = wanted.workers == 0 && known && wanted.provision.is_none();
+        if !inbox.attended && (!wanted.begins || leaves_nothing) {
             // It has ended, which was reported, and that report is on its way.
             return;
         }

@@ -81,7 +81,8 @@ impl World {
         run.stopped_by_hand &= workers > 0;
         run.path.clone_from(&wanted.run);
         let post = self.posts.entry(job).or_default();
-        if !post.attended && (!wanted.begins || workers == 0 && known) {
+        let leaves_nothing = workers == 0 && known && wanted.provision.is_none();
+        if !post.attended && (!wanted.begins || leaves_nothing) {
             return;
         }
         let mut wanted = wanted;
