@@ -27,7 +27,7 @@
 use std::collections::BTreeMap;
 
 use bellwether_core::InputError;
-use bellwether_core::prediction::{Configuration, JobDescription, Link, PredictError, Prediction, StepModel};
+use bellwether_core::prediction::{Configuration, JobDescription, PredictError, Prediction, StepModel};
 use bellwether_core::profile::Profile;
 
 use crate::common::answer::{not_known, own_devices};
