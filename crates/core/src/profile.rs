@@ -25,9 +25,9 @@ pub struct Profile {
     pub job: String,
     /// Who measured: `bellwether 0.1.0`, `pytorch`, `tensorflow`.
     pub source: String,
-    /// Digest of what a worker computes: of the job's model, data, batch and kind of update rule, and after an `@` where
-    /// a script computes, if not in one thread of a processor. Jobs with an equal one are as fast on the same machines;
-    /// absent where it is not known, as of another framework.
+    /// Digest of what a worker computes: of the job's model, data, batch and kind of update rule, and after an `@`
+    /// where a script computes, if not in one thread of a processor. Jobs with an equal one are as fast on the same
+    /// machines; absent where it is not known, as of another framework.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub computation: Option<String>,
     /// The device on which it was measured, in the words of the person who measured.

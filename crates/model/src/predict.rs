@@ -43,13 +43,13 @@
 //! is of one worker's batch, and each worker has its own. Virtual nodes are alike: what one took says what any other
 //! may take. Workers of which none is more than K units ahead are no slower than workers that wait for each other after
 //! every K + 1 units; the mean of K + 1 units is taken to be spread as one is, by the root of K + 1 less. Devices of
-//! another speed do all computing faster or slower by that factor; on devices with a profile of their own everything is as
-//! it says. Where these and others wait for each other, each computes as its own profile says, while update, rest,
+//! another speed do all computing faster or slower by that factor; on devices with a profile of their own everything is
+//! as it says. Where these and others wait for each other, each computes as its own profile says, while update, rest,
 //! waiting and handling are those of whatever device takes longest; where not all wait for all, they differ in the mean
-//! of their computing alone. Computing of a batch of other size is as
-//! [`crate::batch_times`] says where the profile has several, else proportional to it. Waiting for samples is
-//! proportional to their number, the same on devices of any speed, and as if each worker had a loader of its own. Where
-//! loading hides behind computing, a faster device waits longer than this says.
+//! of their computing alone. Computing of a batch of other size is as [`crate::batch_times`] says where the profile has
+//! several, else proportional to it. Waiting for samples is proportional to their number, the same on devices of any
+//! speed, and as if each worker had a loader of its own. Where loading hides behind computing, a faster device waits
+//! longer than this says.
 //!
 //! # Valid
 //!
@@ -437,13 +437,9 @@ impl StepModel for ProfileModel {
         self.check_room(configuration, room)
     }
 
-    fn predict(
-        &self,
-        job: &JobDescription,
-        configuration: &Configuration,
-    ) -> Result<Prediction, PredictError> {
+    fn predict(&self, _: &JobDescription, configuration: &Configuration) -> Result<Prediction, PredictError> {
         if let Some((model, there)) = self.measured_there(configuration) {
-            return model.predict(job, &there);
+            return model.predict(&model.job(), &there);
         }
         let workers = configuration.workers();
         if workers == 0 {

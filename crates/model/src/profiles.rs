@@ -11,9 +11,10 @@
 //! # Assumes
 //!
 //! A device of relative speed 1 in the cluster is as fast as the one that the profile was measured on. A job that was
-//! profiled on a type of device, too, is there as that profile says, whatever the relative speed. A job of which no batch is said (or 1) has the profile's. Where the cluster's links are not described, they are as the profile's
-//! were; without a measured link there is none, and a job runs on one device only. Where the memory of a device is
-//! known, a job of which a worker needs more ([`crate::memory`]) does not run there.
+//! profiled on a type of device, too, is there as that profile says, whatever the relative speed. A job of which no
+//! batch is said (or 1) has the profile's. Where the cluster's links are not described, they are as the profile's were;
+//! without a measured link there is none, and a job runs on one device only. Where the memory of a device is known, a
+//! job of which a worker needs more ([`crate::memory`]) does not run there.
 //!
 //! # Valid
 //!
@@ -21,8 +22,8 @@
 //!
 //! # Checked by
 //!
-//! `tests/it/profiles.rs`: equal to the question of `predict`, on each device to that of its own profile, the laws of [`StepModel`]; `simulate` with profiles in
-//! the command's tests.
+//! `tests/it/profiles.rs`: equal to the question of `predict`, on each device to that of its own profile, the laws of
+//! [`StepModel`]; `simulate` with profiles in the command's tests.
 
 use std::collections::BTreeMap;
 
