@@ -3,9 +3,13 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
+use bellwether_core::job::Job;
+use bellwether_core::parse;
 use bellwether_core::plan::Plan;
+use bellwether_core::profile::task;
 use bellwether_core::record::Summary;
 use bellwether_runtime::metrics;
+use bellwether_session::kind;
 use serde_json::Value;
 
 use crate::harness::{Ended, Scene};
@@ -145,4 +149,21 @@ fn plans_know_each_kind_by_its_profile_and_are_carried_out() {
     let account = summary.provisioned.as_ref().expect("a provider gave machines");
     assert_eq!((account.obtained, account.left), (3, 0), "{account:?}");
     scene.audit();
+}
+
+#[test]
+fn a_script_is_the_same_job_on_another_device() {
+    let computation = |model: &str| {
+        let text = format!(
+            "name = \"job\"\nsteps = 1\n[model]\nkind = \"python\"\nscript = \"train.py\"\n{model}\n\
+             [data]\nkind = \"indices\"\nsamples = 10\n[batch]\nsize = 4\nvirtual_nodes = 2\n\
+             [optimizer]\nkind = \"sgd\"\nlearning_rate = 0.1\n"
+        );
+        kind::computation(&parse::document::<Job>(&text, "job.toml").expect("a job"))
+    };
+    let here = computation("source = \"ab\"");
+    let there = computation("source = \"ab\"\ndevice = \"cuda\"\nthreads = 4");
+    assert_eq!((there.as_str(), task(&there)), (format!("{here}@cuda-4").as_str(), here.as_str()));
+    assert_eq!(computation("source = \"ab\"\nthreads = 2"), format!("{here}@cpu-2"));
+    assert_ne!(task(&computation("source = \"cd\"\ndevice = \"cuda\"")), here, "another script");
 }
