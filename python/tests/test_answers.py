@@ -89,6 +89,16 @@ class Answers(unittest.TestCase):
             with self.assertRaisesRegex(bellwether.InputError, "line 2"):
                 bellwether.fit_model([table])
 
+    def test_devices_with_profiles_of_their_own(self) -> None:
+        devices = [f"one={PROFILE}:2", f"other={PROFILE}:1", "third=2.5:1"]
+        options = [word for device in devices for word in ("--device", device)]
+        theirs = printed("predict", PROFILE, *options, "--bandwidth", "1Gbps")
+        ours = bellwether.predict(PROFILE, device=devices, bandwidth="1Gbps")
+        for answer, row in zip(ours, theirs, strict=True):
+            self.assert_same(answer, row)
+        with self.assertRaisesRegex(bellwether.InputError, "none.json"):
+            bellwether.predict(PROFILE, device="other=none.json")
+
     def test_networks_by_regression(self) -> None:
         network = "operations=1.7G,tensors=104,bytes=7.4MB,device=k80"
         options = ("--network", network, "--bandwidth", "1Gbps", "--workers", "1..3")

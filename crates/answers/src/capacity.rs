@@ -15,7 +15,7 @@ use bellwether_core::units::Seconds;
 use bellwether_core::{InputError, ParseError};
 use bellwether_sched::capacity::search::Limits;
 use bellwether_sched::capacity::{Figure, Grid, Measured, Objective, Oracle, Part, Search, Wishes};
-use bellwether_sched::plan::{Catalogue, Machine};
+use bellwether_sched::plan::{Catalogue, KindProfile, Machine};
 use bellwether_sched::registry::Registry;
 use bellwether_sim::world::{Knowledge, Revocations};
 
@@ -402,6 +402,12 @@ fn note_speeds(catalogue: &Catalogue, truth: &str, note: &mut dyn FnMut(String))
         return;
     }
     for (device, _) in devices.iter().filter(|(_, speed)| speed.is_none()) {
-        note(format!("the catalogue says no speed of `{device}`: it is taken for 1"));
+        note(match catalogue.measured(device) {
+            None => format!("the catalogue says no speed of `{device}`: it is taken for 1"),
+            Some(KindProfile { file, .. }) => format!(
+                "`{file}` is of one job, and a workload has many: the speed of `{device}` is taken for 1, unless \
+                 --truth profiles:FOLDER has FOLDER/MODEL/{device}.json"
+            ),
+        });
     }
 }

@@ -74,22 +74,44 @@ fn make(named: &ModelSpec, cluster: &Cluster) -> Result<NamedModel, InputError> 
     })
 }
 
-/// `FOLDER/NAME.json`.
+/// `FOLDER/NAME.json`, and `FOLDER/NAME/DEVICE.json` of a type of device.
 fn profiles(folder: &str, cluster: &Cluster) -> Result<ProfiledJobs, InputError> {
     let mut jobs =
         ProfiledJobs::new(cluster.device_speeds.clone()).with_memory(cluster.device_memory.clone());
-    for (file, path) in entries(Path::new(folder))? {
-        let Some(name) = file.strip_suffix(".json") else { continue };
-        let place = path.display().to_string();
-        let profile = Profile::read(&text(&path)?, &place)?;
-        jobs.add(name, profile)
-            .map_err(|error| InputError { place: format!("{place}: {}", error.place), ..error })?;
+    let found = entries(Path::new(folder))?;
+    for (name, profile) in profiles_in(&found) {
+        let (place, profile) = profile?;
+        jobs.add(name, profile).map_err(|error| of_file(&place, error))?;
+    }
+    for (name, path) in found.iter().filter(|(_, path)| path.is_dir()) {
+        for (device, profile) in profiles_in(&entries(path)?) {
+            let (place, profile) = profile?;
+            jobs.add_on(name, device, profile).map_err(|error| of_file(&place, error))?;
+        }
     }
     if jobs.names().next().is_none() {
-        return Err(InputError::new(folder, "no profile (NAME.json) lies here")
-            .hint("`bellwether profile JOB.toml -o FOLDER/NAME.json` makes one; NAME is the model that a trace says"));
+        return Err(InputError::new(folder, "no profile (NAME.json or NAME/DEVICE.json) lies here").hint(
+            "`bellwether profile JOB.toml -o FOLDER/NAME.json` makes one; NAME is the model that a trace says, DEVICE a \
+             type of the cluster",
+        ));
     }
     Ok(jobs)
+}
+
+/// The profiles among these files, with the files' names without `.json`, and their places.
+fn profiles_in(
+    files: &[(String, PathBuf)],
+) -> impl Iterator<Item = (&str, Result<(String, Profile), InputError>)> {
+    let read = |path: &Path| {
+        let place = path.display().to_string();
+        Profile::read(&text(path)?, &place).map(|profile| (place, profile))
+    };
+    files.iter().filter_map(move |(file, path)| Some((file.strip_suffix(".json")?, read(path))))
+}
+
+/// The error of what a file says.
+fn of_file(place: &str, error: InputError) -> InputError {
+    InputError { place: format!("{place}: {}", error.place), ..error }
 }
 
 /// `FOLDER/TYPE/NETWORK.csv`.

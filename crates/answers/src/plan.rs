@@ -10,12 +10,12 @@ use bellwether_core::plan::{Plan, SyncStrategy};
 use bellwether_core::profile::Profile;
 use bellwether_core::units::Dollars;
 use bellwether_core::{InputError, ParseError};
-use bellwether_sched::plan::{self, Catalogue, Question};
+use bellwether_sched::plan::{self, Catalogue, Machine, Question};
 
 use crate::Refusal;
 use crate::options::Options;
 use crate::predict::{BATCH, profiled};
-use crate::simulate::read_lifetimes;
+use crate::simulate::read_beside;
 
 mod nodes;
 mod ways;
@@ -164,27 +164,43 @@ pub fn budget(text: &str) -> Result<Dollars, ParseError> {
 
 /// Says that machines are assumed to be as near to each other as the profile's workers were.
 fn note_link(catalogue: &Catalogue, profile: &Profile, note: &mut dyn FnMut(String)) {
-    let said = catalogue.link.is_some() || catalogue.machines.iter().all(|machine| machine.link.is_some());
-    if let Some(network) = profile.network.filter(|_| !said) {
-        let gigabits = network.bandwidth_bytes_per_s * 8e-9;
-        note(format!(
-            "the catalogue says no [network]: machines are linked as the profile's workers were, by {gigabits:.1} Gbit/s"
-        ));
+    if catalogue.link.is_some() {
+        return;
     }
+    let network = |machine: &Machine| {
+        let measured = catalogue.measured(&machine.device).and_then(|measured| measured.profile.network);
+        measured.or(profile.network).map(|network| network.bandwidth_bytes_per_s)
+    };
+    let unsaid = catalogue.machines.iter().filter(|machine| machine.link.is_none());
+    let Some(slowest) = unsaid.filter_map(network).reduce(f64::min) else { return };
+    let gigabits = slowest * 8e-9;
+    let measured = catalogue.machines.iter().any(|machine| machine.profile.is_some());
+    let whose = if measured {
+        "the workers of their profiles were, by at least"
+    } else {
+        "the profile's workers were, by"
+    };
+    note(format!("the catalogue says no [network]: machines are linked as {whose} {gigabits:.1} Gbit/s"));
 }
 
-/// Lets the workers of machines of which nothing is said join as the profile's first worker did, and says so where it
-/// takes long enough to matter.
+/// Lets the workers of machines of which nothing is said join as the first worker of their profile did, and says so
+/// where it takes long enough to matter.
 fn note_join(catalogue: &mut Catalogue, profile: &Profile, note: &mut dyn FnMut(String)) {
-    let Some(boot) = profile.boot else { return };
-    let unsaid: Vec<_> = catalogue.machines.iter_mut().filter(|machine| machine.join_s == 0.0).collect();
-    if !unsaid.is_empty() && boot.total_s() >= NOTED_JOIN_S {
+    let boot = |machine: &Machine| {
+        let measured = catalogue.measured(&machine.device).and_then(|measured| measured.profile.boot);
+        measured.or(profile.boot).filter(|_| machine.join_s == 0.0)
+    };
+    let boots: Vec<_> = catalogue.machines.iter().map(boot).collect();
+    let longest = boots.iter().flatten().max_by(|one, other| one.total_s().total_cmp(&other.total_s()));
+    if let Some(boot) = longest.filter(|boot| boot.total_s() >= NOTED_JOIN_S) {
         note(format!(
             "the catalogue says no `join` for some machines: their workers join as the profile's first one did, in {}",
             boot.sentence()
         ));
     }
-    unsaid.into_iter().for_each(|machine| machine.join_s = boot.total_s());
+    for (machine, boot) in catalogue.machines.iter_mut().zip(boots) {
+        machine.join_s = boot.map_or(machine.join_s, |boot| boot.total_s());
+    }
 }
 
 /// Seconds from now.
@@ -203,5 +219,5 @@ pub(crate) fn read_catalogue(path: &Path) -> Result<Catalogue, InputError> {
         InputError::new(&place, format!("the catalogue cannot be read: {e}"))
             .hint("examples/plan has one; `bellwether schema catalog` prints its form")
     })?;
-    Catalogue::read(&text, &place, &|name| read_lifetimes(path, "the catalogue", name))
+    Catalogue::read(&text, &place, &|name| read_beside(path, "the catalogue", name))
 }

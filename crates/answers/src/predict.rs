@@ -1,7 +1,7 @@
 //! Throughput of any configuration from the profile of one worker.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bellwether_core::job::{Reduce, SyncPolicy, WorkerRange};
 use bellwether_core::prediction::{Link, Protocol};
@@ -9,7 +9,8 @@ use bellwether_core::profile::Profile;
 use bellwether_core::units::{Bytes, BytesPerSecond, Seconds};
 use bellwether_core::{InputError, ParseError};
 use bellwether_model::predict::{
-    Answer, DeviceSpec, Fidelity, ProfileModel, Question, QuestionError, RunAnswer, RunQuestion, SendOrder,
+    Answer, DeviceSpec, DeviceSpeed, Fidelity, ProfileModel, Question, QuestionError, RunAnswer, RunQuestion,
+    SendOrder,
 };
 
 use crate::network::{self, Network};
@@ -123,14 +124,21 @@ impl Request {
     ///
     /// # Errors
     ///
-    /// A profile that cannot be read or used.
+    /// A profile that cannot be read or used; one of a device that is of another job.
     pub fn model(&self) -> Result<ProfileModel, InputError> {
         let mut model = match &self.source {
             Source::Profile(file) => profiled(file)?,
             Source::Network(network, known) => estimated(network, known.as_deref())?,
         };
-        for device in &self.devices {
-            model = model.with_device(&device.name, device.speed)?;
+        for DeviceSpec { name, speed, .. } in &self.devices {
+            model = match speed {
+                DeviceSpeed::Relative(speed) => model.with_device(name, *speed)?,
+                DeviceSpeed::Profiled(file) => {
+                    let profile = read_profile(file.as_ref())?;
+                    let place = |error: InputError| InputError { place: file.clone(), ..error };
+                    model.with_profile(name, profile).map_err(place)?
+                }
+            };
         }
         Ok(model)
     }
@@ -141,13 +149,21 @@ impl Request {
     ///
     /// A link that was neither said nor measured.
     pub fn question<'a>(&'a self, model: &'a ProfileModel) -> Result<Question<'a>, InputError> {
+        let link = self.link(model)?;
+        // Of one measured type of device it is the question of its own profile.
+        let (model, devices) = match &self.devices[..] {
+            [only] if only.count.is_none() && model.is_measured(&only.name) => {
+                (model.on(&only.name), &[][..])
+            }
+            devices => (model, devices),
+        };
         Ok(Question {
             model,
-            link: self.link(model)?,
+            link,
             protocol: self.protocol,
             servers: self.servers,
             reduce: self.reduce,
-            devices: &self.devices,
+            devices,
             batch: self.batch,
             nodes_per_update: self.nodes_per_update,
             fidelity: self.fidelity,
@@ -194,7 +210,7 @@ impl Request {
 
     /// The link as it was asked for, or as it was measured.
     fn link(&self, model: &ProfileModel) -> Result<Link, InputError> {
-        let measured = model.profile().network.map(Link::from);
+        let measured = model.measured_link(self.devices.iter().map(|device| device.name.as_str()));
         let bandwidth = self.bandwidth.map(|b| b.get()).or(measured.map(|l| l.bandwidth_bytes_per_s));
         let latency = self.latency.map(|l| l.get()).or(measured.map(|l| l.latency_s));
         match bandwidth {
@@ -212,7 +228,7 @@ impl Request {
 /// # Errors
 ///
 /// A file that cannot be read, or does not hold a profile.
-pub fn read_profile(path: &std::path::Path) -> Result<Profile, InputError> {
+pub fn read_profile(path: &Path) -> Result<Profile, InputError> {
     let place = path.display().to_string();
     let text = fs::read_to_string(path).map_err(|e| {
         InputError::new(&place, format!("the profile cannot be read: {e}"))
@@ -226,14 +242,14 @@ pub fn read_profile(path: &std::path::Path) -> Result<Profile, InputError> {
 /// # Errors
 ///
 /// A file that cannot be read, or does not hold a profile.
-pub fn profiled(path: &std::path::Path) -> Result<ProfileModel, InputError> {
+pub fn profiled(path: &Path) -> Result<ProfileModel, InputError> {
     let place = path.display().to_string();
     ProfileModel::new(read_profile(path)?)
         .map_err(|e| InputError { place: format!("{place}: {}", e.place), ..e })
 }
 
 /// The model of a network that was never run, by what is known of others.
-fn estimated(network: &Network, known: Option<&std::path::Path>) -> Result<ProfileModel, InputError> {
+fn estimated(network: &Network, known: Option<&Path>) -> Result<ProfileModel, InputError> {
     let estimate = network::estimate(network, &network::known(known)?)?;
     ProfileModel::new(network::profile(network, &estimate))
 }
@@ -246,21 +262,31 @@ pub fn on_command_line(error: QuestionError) -> InputError {
     }
 }
 
-/// `NAME=SPEED` or `NAME=SPEED:COUNT`.
+/// `NAME=SPEED` or `NAME=PROFILE.json`, either with `:COUNT`.
 ///
 /// # Errors
 ///
 /// Another text.
 pub fn device(text: &str) -> Result<DeviceSpec, ParseError> {
-    let expected = "NAME=SPEED or NAME=SPEED:COUNT, for example p100=2.3 or k80=1:4";
+    let expected = "NAME=SPEED or NAME=PROFILE.json, with :COUNT or without, for example p100=2.3, k80=1:4 or k80=k80.json:4";
     let wrong = || ParseError::new("device", text, expected);
     let (name, rest) = text.split_once('=').ok_or_else(wrong)?;
-    let (speed, count) = match rest.split_once(':') {
-        Some((speed, count)) => (speed, Some(count.parse().map_err(|_| wrong())?)),
+    let (what, count) = match rest.rsplit_once(':') {
+        Some((what, count)) => (what, Some(count.parse().map_err(|_| wrong())?)),
         None => (rest, None),
     };
-    let speed: f64 = speed.parse().map_err(|_| wrong())?;
-    if name.is_empty() || !(speed.is_finite() && speed > 0.0) || count.is_some_and(|c: u32| c > 100_000) {
+    let speed = match what.parse() {
+        Ok(speed) => DeviceSpeed::Relative(speed),
+        Err(_) if Path::new(what).extension().is_some_and(|extension| extension == "json") => {
+            DeviceSpeed::Profiled(what.into())
+        }
+        Err(_) => return Err(wrong()),
+    };
+    let computes = match speed {
+        DeviceSpeed::Relative(speed) => speed.is_finite() && speed > 0.0,
+        DeviceSpeed::Profiled(_) => true,
+    };
+    if name.is_empty() || !computes || count.is_some_and(|c: u32| c > 100_000) {
         return Err(wrong());
     }
     Ok(DeviceSpec { name: name.into(), speed, count })

@@ -24,7 +24,7 @@ mod queues;
 mod timed;
 
 pub use experiment::{Experiment, ExperimentError, Jobs, Outcome, PolicyResult};
-pub(crate) use inputs::read_lifetimes;
+pub(crate) use inputs::read_beside;
 pub use inputs::{Inputs, read_trace, read_workload};
 pub use queues::QueueReport;
 

@@ -25,8 +25,9 @@ pub struct Profile {
     pub job: String,
     /// Who measured: `bellwether 0.1.0`, `pytorch`, `tensorflow`.
     pub source: String,
-    /// Digest of what a worker computes: of the job's model, data, batch and kind of update rule. Jobs with an equal
-    /// one are as fast on the same machines; absent where it is not known, as of another framework.
+    /// Digest of what a worker computes: of the job's model, data, batch and kind of update rule, and after an `@`
+    /// where a script computes, if not in one thread of a processor. Jobs with an equal one are as fast on the same
+    /// machines; absent where it is not known, as of another framework.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub computation: Option<String>,
     /// The device on which it was measured, in the words of the person who measured.
@@ -217,6 +218,11 @@ pub struct Parsing {
     pub s_per_byte: f64,
 }
 
+/// What of a [`computation`](Profile::computation) is the same on every device.
+pub fn task(computation: &str) -> &str {
+    computation.split_once('@').map_or(computation, |(task, _)| task)
+}
+
 impl Profile {
     /// Reads and checks a profile; `place` names it in errors.
     ///
@@ -235,6 +241,35 @@ impl Profile {
     /// Returns the first thing that is wrong, with its place in the profile.
     pub fn check(&self) -> Result<(), InputError> {
         check::check(self)
+    }
+
+    /// Refuses `other`, which was measured on another kind of machine, unless it is of the same job.
+    ///
+    /// # Errors
+    ///
+    /// Names what differs, in both.
+    pub fn check_same_job(&self, other: &Profile) -> Result<(), InputError> {
+        let (own, its) = (self.computation.as_deref().map(task), other.computation.as_deref().map(task));
+        let sizes = [
+            ("samples of a batch", self.batch, other.batch),
+            ("virtual nodes", self.virtual_nodes.into(), other.virtual_nodes.into()),
+            ("bytes of parameters", self.parameter_bytes, other.parameter_bytes),
+        ];
+        let difference = match sizes.iter().find(|(_, own, its)| own != its) {
+            Some((what, own, its)) => format!("it has {its} {what}, and `{}` has {own}", self.job),
+            None => match (own, its) {
+                (Some(own), Some(its)) if own != its => {
+                    format!(
+                        "the digest of its model, data and update rule is {its}, and that of `{}` {own}",
+                        self.job
+                    )
+                }
+                _ => return Ok(()),
+            },
+        };
+        let what = format!("the profile is of another job, `{}`: {difference}", other.job);
+        Err(InputError::new("profile", what)
+            .hint("measure this job on that kind of machine: bellwether profile JOB.toml -o FILE.json"))
     }
 
     /// Seconds of the worker's own operations in each measured step, added up.

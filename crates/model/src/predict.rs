@@ -43,14 +43,17 @@
 //! is of one worker's batch, and each worker has its own. Virtual nodes are alike: what one took says what any other
 //! may take. Workers of which none is more than K units ahead are no slower than workers that wait for each other after
 //! every K + 1 units; the mean of K + 1 units is taken to be spread as one is, by the root of K + 1 less. Devices of
-//! another speed do all computing faster or slower by that factor. Computing of a batch of other size is as
-//! [`crate::batch_times`] says where the profile has several, else proportional to it. Waiting for samples is
-//! proportional to their number, the same on devices of any speed, and as if each worker had a loader of its own. Where
-//! loading hides behind computing, a faster device waits longer than this says.
+//! another speed do all computing faster or slower by that factor; on devices with a profile of their own everything is
+//! as it says. Where these and others wait for each other, each computes as its own profile says, while update, rest,
+//! waiting and handling are those of whatever device takes longest; where not all wait for all, they differ in the mean
+//! of their computing alone. Computing of a batch of other size is as [`crate::batch_times`] says where the profile has
+//! several, else proportional to it. Waiting for samples is proportional to their number, the same on devices of any
+//! speed, and as if each worker had a loader of its own. Where loading hides behind computing, a faster device waits
+//! longer than this says.
 //!
 //! # Valid
 //!
-//! Interpolated for the profile's own batch and device, and a link that was measured; extrapolated otherwise. The
+//! Interpolated for the profiles' own batch and devices, and a link that was measured; extrapolated otherwise. The
 //! interval is that of the mean of the measured computing, and of [`LINK_UNCERTAINTY`] on what goes over links. Where
 //! asynchronous workers mostly wait for their servers, its lower end is what they do if they fall into step, which was
 //! measured, and which the models do not foresee.
@@ -99,6 +102,7 @@ use crate::queueing::Shares;
 
 mod asynchronous;
 mod batches;
+mod devices;
 mod fine;
 mod handling;
 mod local;
@@ -111,7 +115,11 @@ mod units;
 mod waiting;
 mod whole_run;
 
-pub use question::{ANSWERS_MAX, Answer, DeviceSpec, Fidelity, Question, QuestionError, SendOrder, mark};
+use devices::Device;
+pub use devices::slower;
+pub use question::{
+    ANSWERS_MAX, Answer, DeviceSpec, DeviceSpeed, Fidelity, Question, QuestionError, SendOrder, mark,
+};
 pub use whole_run::{PhaseAnswer, RunAnswer, RunQuestion};
 
 /// Standard error of the time that bytes take over a link, relative: what repeated bulk measurements differ by.
@@ -130,8 +138,8 @@ const LEVEL: f64 = 0.95;
 #[derive(Debug, Clone)]
 pub struct ProfileModel {
     profile: Profile,
-    /// Speed of device types relative to the profiled one.
-    speeds: BTreeMap<String, f64>,
+    /// Types of device, the profiled one among them.
+    devices: BTreeMap<String, Device>,
     update_s: f64,
     /// Mean seconds that a step waited for its samples.
     data_wait_s: f64,
@@ -171,24 +179,10 @@ impl ProfileModel {
         let downloads = profile.operations.iter().any(|o| matches!(o.kind, OperationKind::Download(_)));
         let data_wait_s = mean(&profile.data_wait_s());
         let rest_s = if downloads { 0.0 } else { (step_s - compute - update_s - data_wait_s).max(0.0) };
-        let speeds = BTreeMap::from([(profile.device.clone(), 1.0)]);
+        let devices = BTreeMap::from([(profile.device.clone(), Device::Relative(1.0))]);
         let batches = BatchTimes::of(&profile.batches)?;
         let memory = MemoryLaw::of(&profile);
-        Ok(ProfileModel { profile, speeds, update_s, data_wait_s, rest_s, downloads, batches, memory })
-    }
-
-    /// The same with a device type of another speed: 2 computes twice as fast as the profiled one.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error for a speed that is not positive and finite.
-    pub fn with_device(mut self, device: &str, speed: f64) -> Result<ProfileModel, InputError> {
-        if !(speed.is_finite() && speed > 0.0) {
-            return Err(InputError::new(device, format!("a speed of {speed} computes nothing"))
-                .hint("1 is the profiled device, 2 is twice as fast"));
-        }
-        self.speeds.insert(device.to_string(), speed);
-        Ok(self)
+        Ok(ProfileModel { profile, devices, update_s, data_wait_s, rest_s, downloads, batches, memory })
     }
 
     /// The profile.
@@ -232,37 +226,6 @@ impl ProfileModel {
         Ok(Shares::new(&self.server_bytes(servers))?)
     }
 
-    /// Relative speed of a type of device.
-    fn speed(&self, device: &str) -> Result<f64, PredictError> {
-        let known = self.speeds.get(device).copied();
-        known.ok_or_else(|| {
-            let why = format!("nothing is known of the device `{device}`; say --device {device}=SPEED");
-            PredictError::Unknown(why)
-        })
-    }
-
-    /// Relative speeds of the workers, slowest first, and how many have each.
-    fn worker_speeds(&self, configuration: &Configuration) -> Result<Vec<(u32, f64)>, PredictError> {
-        let mut speeds: Vec<(u32, f64)> = Vec::new();
-        for group in configuration.devices.iter().filter(|group| group.count > 0) {
-            let known = self.speed(&group.device)?;
-            // Mostly the neighbour's: a cluster has few types of devices.
-            match speeds.iter_mut().rev().find(|(_, speed)| *speed == known) {
-                Some((count, _)) => *count = count.saturating_add(group.count),
-                None => speeds.push((group.count, known)),
-            }
-        }
-        speeds.sort_by(|left, right| left.1.total_cmp(&right.1));
-        Ok(speeds)
-    }
-
-    /// Mean speed of the workers.
-    fn mean_speed(&self, configuration: &Configuration) -> Result<f64, PredictError> {
-        let speeds = self.worker_speeds(configuration)?;
-        let sum: f64 = speeds.iter().map(|(count, speed)| f64::from(*count) * speed).sum();
-        Ok(sum / f64::from(configuration.workers()))
-    }
-
     /// Measured durations of this many of a worker's virtual nodes, wherever they stood in their step.
     fn durations(&self, nodes: u32) -> Result<Durations, InputError> {
         if nodes >= self.profile.virtual_nodes {
@@ -296,17 +259,6 @@ impl ProfileModel {
             }
         }
         Durations::new(&sums_s)
-    }
-
-    /// Mean of the slowest worker's computing, and of any worker's, in seconds.
-    fn slowest_s(&self, configuration: &Configuration, nodes: u32) -> Result<f64, PredictError> {
-        let factor = self.compute_factor(configuration);
-        let durations = self.durations(nodes)?;
-        let speeds = self.worker_speeds(configuration)?;
-        if let [(_, only)] = speeds.as_slice() {
-            return Ok(durations.expected_maximum_s(configuration.workers()) * factor / only);
-        }
-        Ok(slowest::expected_maximum_s(&durations, &speeds) * factor)
     }
 
     /// Seconds of the all-reduce that no computing hides.
@@ -386,17 +338,23 @@ impl ProfileModel {
             false => 1,
         };
         let computing_s = self.slowest_s(configuration, nodes)?;
-        let compute_s = computing_s + self.waiting_s(configuration, nodes);
+        let waiting_s = self.most(configuration, |model| model.waiting_s(configuration, nodes));
+        let rest_s = self.most(configuration, |model| model.rest_s);
+        let update_s = self.most(configuration, |model| model.update_s);
+        let compute_s = computing_s + waiting_s;
         let phase = if configuration.servers == 0 {
-            let exposed_s = self.exposed_s(configuration, computing_s)?;
-            synchronous_all_reduce(compute_s + self.rest_s, self.update_s, exposed_s, 0.0)?
+            let mut exposed_s = 0.0_f64;
+            for model in self.models(configuration) {
+                exposed_s = exposed_s.max(model.exposed_s(configuration, computing_s)?);
+            }
+            synchronous_all_reduce(compute_s + rest_s, update_s, exposed_s, 0.0)?
         } else {
             // Each unit of a worker's share of the step pulls all parameters and pushes all gradients.
             let units = if self.shares_batch() { self.synchronous_units(configuration)?.0 } else { 1 };
             let asking_s = 2.0 * f64::from(units - 1) * configuration.link.latency_s;
-            self.through_servers(configuration, compute_s + self.rest_s + asking_s, units, self.update_s)?
+            self.through_servers(configuration, compute_s + rest_s + asking_s, units, update_s)?
         };
-        let link_s = (phase.step_s - compute_s - self.rest_s - self.update_s).max(0.0);
+        let link_s = (phase.step_s - compute_s - rest_s - update_s).max(0.0);
         Ok(Step { step_s: phase.step_s, link_s, bottleneck: phase.bottleneck })
     }
 
@@ -445,16 +403,19 @@ impl ProfileModel {
         let measured = self.profile.network.is_some_and(|network| {
             configuration.link.bandwidth_bytes_per_s <= network.bandwidth_bytes_per_s * (1.0 + 1e-9)
         });
-        if configuration.workers() > 1 && !measured {
+        if self.models(configuration).len() > 1 {
+            reasons.push("a link between unlike devices, which was not measured");
+        } else if configuration.workers() > 1 && !measured {
             reasons.push("a link that was not measured");
         }
-        if configuration.devices.iter().any(|group| group.device != self.profile.device) {
+        let other = |device: &str| device != self.profile.device && !self.is_measured(device);
+        if configuration.devices.iter().any(|group| other(&group.device)) {
             reasons.push("another device than the profiled one");
         }
         if !configuration.shared_with.is_empty() {
             reasons.push("devices that other jobs share");
         }
-        if self.contention() > 0.0 {
+        if self.most(configuration, ProfileModel::contention) > 0.0 {
             reasons.push("a machine that was busy while it was profiled");
         }
         match reasons.is_empty() {
@@ -466,7 +427,10 @@ impl ProfileModel {
 
 impl StepModel for ProfileModel {
     fn virtual_node_s(&self, _: &JobDescription, configuration: &Configuration) -> Option<f64> {
-        self.lone_node_s(configuration)
+        match self.measured_there(configuration) {
+            Some((model, there)) => model.lone_node_s(&there),
+            None => self.lone_node_s(configuration),
+        }
     }
 
     fn fits(&self, _: &JobDescription, configuration: &Configuration, room: f64) -> Result<(), PredictError> {
@@ -474,6 +438,9 @@ impl StepModel for ProfileModel {
     }
 
     fn predict(&self, _: &JobDescription, configuration: &Configuration) -> Result<Prediction, PredictError> {
+        if let Some((model, there)) = self.measured_there(configuration) {
+            return model.predict(&model.job(), &there);
+        }
         let workers = configuration.workers();
         if workers == 0 {
             return Err(PredictError::Incomplete("a configuration has at least one worker".into()));
@@ -492,7 +459,8 @@ impl StepModel for ProfileModel {
             Protocol::Local(steps) => self.local(configuration, steps)?,
         };
         let step = self.with_handling(configuration, step)?;
-        let error = self.uncertainty_at(configuration, step.step_s, step.link_s);
+        let error =
+            self.most(configuration, |model| model.uncertainty_at(configuration, step.step_s, step.link_s));
         self.prediction(configuration, step.step_s, error, step.bottleneck)
     }
 }

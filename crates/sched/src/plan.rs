@@ -40,7 +40,7 @@ use bellwether_model::predict::ProfileModel;
 use bellwether_model::transient::checkpoint_s;
 
 pub use bellwether_core::span::written as duration;
-pub use catalogue::{Catalogue, Machine, ReadFile, Transient};
+pub use catalogue::{Catalogue, KindProfile, Machine, ReadFile, Transient};
 pub use local::{Local, NEARLY_FASTEST, local};
 pub use strategies::order_parts;
 

@@ -1,16 +1,19 @@
 //! What jobs of equal speed have in common.
 
 use bellwether_core::InputError;
-use bellwether_core::job::{Exchange, Job, Model, Optimizer, Reduce, StragglerPolicy, Sync};
+use bellwether_core::job::{Device, Exchange, Job, Model, Optimizer, Reduce, StragglerPolicy, Sync};
+use bellwether_core::profile::task;
 
 /// Bytes of a script that count: no program is longer.
 const SOURCE_MAX: u64 = 16 << 20;
 
 /// What a worker of the job computes in a step: a digest of its model, data, batch and kind of update rule, of the
-/// script where that is the model, and of the numbers in which gradients travel where those are not `f32`. A profile of
-/// such a job says how fast another one is, whatever its rates, its seed and who waits for whom.
+/// script where that is the model, and of the numbers in which gradients travel where those are not `f32`; after an `@`
+/// the device of a script and its threads, where they are not one thread of a processor. A profile of such a job says
+/// how fast another one is, whatever its rates, its seed and who waits for whom.
 pub fn computation(job: &Job) -> String {
     let mut model = serde_json::json!(job.model);
+    let place = elsewhere(&job.model, &mut model);
     if let (Model::Python { script, source: known, .. }, Some(fields)) = (&job.model, model.as_object_mut())
         && let Some(source) = Some(known.clone()).filter(|known| !known.is_empty()).or_else(|| source(script))
     {
@@ -38,7 +41,24 @@ pub fn computation(job: &Job) -> String {
     if job.exchange != Exchange::default() {
         parts["exchange"] = serde_json::json!(job.exchange);
     }
-    digest(&parts)
+    digest(&parts) + &place
+}
+
+/// Where a script computes if that is not one thread of a processor, which `written` says no more then: the same script
+/// is the same job on another device.
+fn elsewhere(model: &Model, written: &mut serde_json::Value) -> String {
+    let (Model::Python { device, threads, .. }, Some(fields)) = (model, written.as_object_mut()) else {
+        return String::new();
+    };
+    if (*device, *threads) == (Device::Cpu, 1) {
+        return String::new();
+    }
+    fields.remove("device");
+    fields.insert("threads".into(), 1.into());
+    match device {
+        Device::Cpu => format!("@cpu-{threads}"),
+        Device::Cuda => format!("@cuda-{threads}"),
+    }
 }
 
 /// Leaves of each path in `value` its last part: where data lies makes no step slower.
@@ -70,13 +90,23 @@ pub fn open(kinds: &[&str]) -> String {
     digest(&serde_json::json!({ "one of": kinds }))
 }
 
-/// Refuses `what`, a profile or a plan of a job `name` with this [`computation`], for another job.
+/// Refuses `what`, a profile of a job `name` with this [`computation`], for another job.
 ///
 /// # Errors
 ///
 /// That it is of another job.
 pub fn check(what: &str, computation: &str, name: &str, job: &Job) -> Result<(), InputError> {
     if computation == self::computation(job) { Ok(()) } else { Err(of_another_job(what, name)) }
+}
+
+/// The same of a plan, which is made for every device on which the job was profiled.
+///
+/// # Errors
+///
+/// That it is of another job.
+pub fn check_plan(computation: &str, name: &str, job: &Job) -> Result<(), InputError> {
+    let is_same = task(computation) == task(&self::computation(job));
+    if is_same { Ok(()) } else { Err(of_another_job("plan", name)) }
 }
 
 /// That `what` is of the job `name`, and not of this one.

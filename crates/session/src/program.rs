@@ -132,8 +132,8 @@ impl Program {
         Program { more: Arc::new(|_| Vec::new()), ..self.clone() }
     }
 
-    /// The same with further arguments of each worker of a run. While a job is measured its workers have
-    /// none.
+    /// The same with further arguments of each worker of a run. Where a run measures its job before it begins, the
+    /// workers of that have none.
     #[must_use]
     pub fn arguments(self, more: impl Fn(WorkerId) -> Vec<String> + Send + Sync + 'static) -> Program {
         Program { more: Arc::new(more), ..self }

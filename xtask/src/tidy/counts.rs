@@ -24,7 +24,11 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ("des", 2000, "an engine that knows no domain"),
     ("numerics", 2500, "fits, searches, matrices and programs that know no domain"),
     ("memory", 750, "memory that processes share, and all `unsafe` code"),
-    ("model", 24600, "a model per file, specified in its header; examples that choose beliefs"),
+    (
+        "model",
+        24850,
+        "a model per file, specified in its header; examples that choose beliefs; devices with profiles of their own",
+    ),
     ("federation", 9000, "federations: queues that overflow, games, and the answers of both"),
     (
         "sched",
@@ -66,8 +70,8 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ),
     (
         "answers",
-        4900,
-        "questions without a run: named options, requests and their answers; speed models by name; fits of measurements; candidate clusters, simulated as far as they matter",
+        4950,
+        "questions without a run: named options, requests and their answers; speed models by name, also by device; fits of measurements; candidate clusters, simulated as far as they matter",
     ),
     ("client", 1050, "the client of a daemon: endpoints, TLS, typed requests, streams"),
     (

@@ -9,7 +9,7 @@ use bellwether_sched::capacity::Part;
 use bellwether_sched::plan::{Catalogue, Machine};
 use bellwether_sim::cluster::Cluster;
 
-use crate::simulate::read_lifetimes;
+use crate::simulate::read_beside;
 
 /// What the clusters of all candidates have in common.
 #[derive(Debug, Clone)]
@@ -26,7 +26,7 @@ impl Writer<'_> {
     /// The cluster of these machines.
     pub(super) fn cluster(&self, parts: &[Part]) -> Result<Cluster, InputError> {
         let place = self.path.display().to_string();
-        let read = |name: &str| read_lifetimes(self.path, "the catalogue", name);
+        let read = |name: &str| read_beside(self.path, "the catalogue", name);
         Cluster::from_files(&self.text(parts), &place, &read)
     }
 

@@ -3,7 +3,7 @@
 use bellwether_core::InputError;
 use bellwether_core::fitted::FittedKind;
 use bellwether_model::calibrate::asynchronous::{Class, predict_classes};
-use bellwether_model::predict::{Answer, DeviceSpec, mark};
+use bellwether_model::predict::{Answer, DeviceSpec, DeviceSpeed, mark};
 
 use super::Question;
 use super::sources::on_device;
@@ -49,7 +49,13 @@ impl Question<'_> {
                 let example = format!("write for example {}={}:2", device.name, device.speed);
                 return Err(InputError::new("--device", what).hint(example));
             };
-            kinds.push((kind, count, device.speed));
+            let DeviceSpeed::Relative(speed) = device.speed else {
+                let what = format!("`{}` has a profile, and fitted models are of runs", device.name);
+                return Err(InputError::new("--device", what).hint(
+                    "predict from a profile, or fit the device's runs too: bellwether fit, a column `device`",
+                ));
+            };
+            kinds.push((kind, count, speed));
         }
         let Some((first, ..)) = kinds.first() else { return Ok(Vec::new()) };
         let servers = self.servers.unwrap_or(first.servers);

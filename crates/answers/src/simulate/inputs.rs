@@ -84,15 +84,15 @@ fn cluster(text: &str) -> Result<Cluster, InputError> {
     if path.extension().is_some_and(|extension| extension == "toml") || path.is_file() {
         let content = fs::read_to_string(path)
             .map_err(|e| InputError::new(text, format!("the cluster file cannot be read: {e}")))?;
-        return Cluster::from_files(&content, text, &|name| read_lifetimes(path, "the cluster file", name));
+        return Cluster::from_files(&content, text, &|name| read_beside(path, "the cluster file", name));
     }
     Cluster::from_words(text)
 }
 
-/// Reads lifetimes that `file` names; they lie beside it. `what` is this file in messages.
-pub(crate) fn read_lifetimes(file: &Path, what: &str, name: &str) -> Result<String, InputError> {
+/// Reads what `file` names, which lies beside it. `what` is this file in messages.
+pub(crate) fn read_beside(file: &Path, what: &str, name: &str) -> Result<String, InputError> {
     fs::read_to_string(file.parent().unwrap_or(Path::new("")).join(name)).map_err(|e| {
-        let error = format!("the lifetimes in `{name}` cannot be read: {e}");
+        let error = format!("`{name}`, which it names, cannot be read: {e}");
         InputError::new(file.display().to_string(), error).hint(format!("a file is looked for beside {what}"))
     })
 }

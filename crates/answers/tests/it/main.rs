@@ -1,3 +1,4 @@
 //! Tests of questions that are answered without a run.
 
 mod capacity;
+mod predict;

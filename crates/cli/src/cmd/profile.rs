@@ -58,7 +58,8 @@ fn measured(path: &Path, arguments: &ProfileArguments, printer: &Printer) -> Res
     // A job of a daemon is measured where it will train.
     let run = RunDir::open(path);
     let moves = arguments.listen.is_none();
-    let program = session::program_of(trained)?;
+    let pace = arguments.speed.map(|pace| format!("--speed={pace}"));
+    let program = session::program_of(trained)?.arguments(move |_| pace.iter().cloned().collect());
     let Elsewhere { spawn, listen, .. } = arguments.elsewhere.place(program, run.as_ref(), moves, printer)?;
     let is_here = listen.is_none() && !matches!(spawn, Spawn::Slurm(..));
     if peer_by_hand && !is_here {

@@ -29,6 +29,7 @@ mod goodput;
 mod hangs;
 mod harness;
 mod jobs;
+mod kinds;
 mod links;
 mod local_steps;
 mod machines;

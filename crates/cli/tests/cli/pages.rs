@@ -146,7 +146,7 @@ fn scene() -> Scene {
         let there = PathBuf::from(ROOT).join(folder).canonicalize().expect("the project has it");
         std::os::unix::fs::symlink(there, scene.path(folder)).expect("the test's folder can be written");
     }
-    for name in ["digits.json", "job.json", "sizes.json"] {
+    for name in ["digits.json", "job.json", "sizes.json", "v100.json"] {
         scene.write(name, profile().to_string());
     }
     scene.write("measured.csv", "workers,batch,step_s\n1,64,0.64\n2,64,0.34\n4,64,0.19\n");

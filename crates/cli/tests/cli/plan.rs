@@ -471,3 +471,67 @@ fn lifetimes_of_ones_own_lie_beside_the_catalogue() {
     scene.write("lives.txt", "2h\nlong\n");
     ask(&scene, &["--transient"]).refused_with(&["lives.txt, line 2"]);
 }
+
+#[test]
+fn profiles_of_kinds_of_machines_are_checked() {
+    let scene = scene();
+    let machine = |more: &str| format!("{PRICES}\n[[machine]]\ndevice = \"tpu\"\nprice = \"$1/h\"\n{more}\n");
+    let refused = |catalogue: String, words: &[&str]| {
+        scene.write("prices.toml", catalogue);
+        ask(&scene, &[]).refused_with(words);
+    };
+    let named = "profile = \"kinds/tpu.json\"";
+    refused(
+        machine(&format!("speed = 2.0\n{named}")),
+        &["machine 3 (tpu)", "a speed, 2", "kinds/tpu.json", "leave one"],
+    );
+    refused(machine(named), &["prices.toml", "kinds/tpu.json", "cannot be read", "beside the catalogue"]);
+    std::fs::create_dir(scene.path("kinds")).expect("a folder");
+    scene.write("kinds/tpu.json", "{}");
+    refused(machine(named), &["machine 3 (tpu): kinds/tpu.json", "invalid profile", "bellwether profile"]);
+    // Half a second to a step of the box that was profiled first.
+    let mut other = profile();
+    other["device"] = "the same words as another".into();
+    for step in other["steps"].as_array_mut().expect("steps") {
+        step["step_s"] = (step["step_s"].as_f64().expect("seconds") * 0.5).into();
+        for seconds in step["operations_s"].as_array_mut().expect("durations") {
+            *seconds = (seconds.as_f64().expect("seconds") * 0.5).into();
+        }
+    }
+    scene.write("kinds/tpu.json", other.to_string());
+    scene.write("prices.toml", machine(named));
+    let plan = planned(&ask(&scene, &["--format", "json"]), 0);
+    let rate = |name: &str| plan.kind(name).expect("a kind").examples_per_s[0];
+    assert!((rate("tpu") / rate("small") - 2.0).abs() < 0.05, "{plan:?}");
+    assert!(plan.candidates.iter().flat_map(|c| &c.machines).any(|machines| machines.machine == "tpu"));
+
+    for (key, value, words) in [
+        ("batch", Value::from(128), ["128 samples of a batch", "has 64"]),
+        ("virtual_nodes", 4.into(), ["4 virtual nodes", "has 8"]),
+        ("parameter_bytes", 2_000_000.into(), ["2000000 bytes of parameters", "has 1000000"]),
+    ] {
+        let mut wrong = other.clone();
+        wrong[key] = value;
+        wrong["job"] = "theirs".into();
+        scene.write("kinds/tpu.json", wrong.to_string());
+        ask(&scene, &[]).refused_with(&["kinds/tpu.json", "another job", "theirs", words[0], words[1]]);
+    }
+    // The same sizes, and another model.
+    let (mut wrong, mut own) = (other.clone(), profile());
+    (own["computation"], wrong["computation"]) = ("aaaa@cuda-1".into(), "bbbb".into());
+    scene.write("p.json", own.to_string());
+    scene.write("kinds/tpu.json", wrong.to_string());
+    ask(&scene, &[]).refused_with(&["kinds/tpu.json", "another job", "aaaa", "bbbb"]);
+    wrong["computation"] = "aaaa@cpu-4".into();
+    scene.write("kinds/tpu.json", wrong.to_string());
+    assert_eq!(ask(&scene, &[]).code, Some(0), "the same script on another device");
+    // One device, one speed.
+    scene.write("kinds/other.json", profile().to_string());
+    for (second, words) in [
+        ("profile = \"kinds/other.json\"", ["two profiles", "kinds/other.json"]),
+        ("speed = 3.0", ["a speed, 3", "kinds/tpu.json"]),
+    ] {
+        let twice = format!("[[machine]]\nname = \"b\"\ndevice = \"tpu\"\nprice = \"$1/h\"\n{second}\n");
+        refused(machine(named) + &twice, &["machine 4 (tpu)", words[0], words[1]]);
+    }
+}

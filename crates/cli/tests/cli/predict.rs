@@ -368,6 +368,46 @@ fn devices_of_other_speeds_are_answered() {
 }
 
 #[test]
+fn devices_with_profiles_of_their_own_are_checked() {
+    let scene = scene();
+    ask(&scene, &["--device", "gpu=fast"]).refused_with(&["--device", "gpu=fast", "PROFILE.json"]);
+    ask(&scene, &["--device", "gpu=gpu.json"]).refused_with(&[
+        "gpu.json",
+        "cannot be read",
+        "bellwether profile",
+    ]);
+    scene.write("gpu.json", "no profile");
+    ask(&scene, &["--device", "gpu=gpu.json:2"]).refused_with(&["gpu.json", "invalid profile"]);
+    let mut other = profile();
+    other["batch"] = json!(128);
+    scene.write("gpu.json", other.to_string());
+    ask(&scene, &["--device", "gpu=gpu.json"]).refused_with(&[
+        "gpu.json",
+        "another job",
+        "128 samples",
+        "has 64",
+    ]);
+    // A profile says the same of its device by whichever name.
+    scene.write("gpu.json", profile().to_string());
+    for way in [&[][..], &["--protocol", "asp"], &["--protocol", "ssp:3"], &["--protocol", "gossip"]] {
+        let of = |more: &[&str]| rows(&scene, &[way, &WHOLE, more].concat()).remove(0);
+        let own = of(&["--workers", "4"]);
+        for more in [&["--workers", "4", "--device", "gpu=gpu.json"][..], &["--device", "gpu=gpu.json:4"]] {
+            let there = of(more);
+            assert!(
+                (there.rate / own.rate - 1.0).abs() < 1e-9 && there.validity.is_empty(),
+                "{there:?} {own:?}"
+            );
+        }
+        let mixed = of(&["--device", "gpu=gpu.json:2", "--device", "box=1:2"]);
+        assert!((mixed.rate / own.rate - 1.0).abs() < 1e-6, "{way:?}: {mixed:?} {own:?}");
+        assert!(mixed.validity.contains("unlike devices"), "{mixed:?}");
+    }
+    let two = ["--device", "gpu=gpu.json", "--device", "box=1:2"];
+    ask(&scene, &two).refused_with(&["--device", "how many workers have `gpu`", "gpu=gpu.json:4"]);
+}
+
+#[test]
 fn another_batch_is_extrapolated() {
     let scene = scene();
     for way in [&["--workers", "2"][..], &["--workers", "2", "--protocol", "asp"]] {

@@ -67,6 +67,46 @@ fn a_simulation_takes_speeds_from_profiles() {
 }
 
 #[test]
+fn a_simulation_takes_the_speed_on_each_type_from_its_own_profile() {
+    let scene = Scene::new("");
+    fs::create_dir_all(scene.path("profiles/net")).expect("a folder");
+    scene.write("profiles/net/k80.json", profile("net", 0.125, 1e12).to_string());
+    scene.write("profiles/net/v100.json", profile("net", 0.025, 1e12).to_string());
+    scene.write("trace.csv", "job_id,submit_time,num_gpu,duration,model,batch,work\na,0,1,,net,16,1600\n");
+    let simulate = |cluster: &str| {
+        let words = ["simulate", "--trace", "trace.csv", "--format", "json", "--truth", "profiles:profiles"];
+        scene.call(&[&words[..], &["--policy", "fifo", "--cluster", cluster]].concat())
+    };
+    let makespan_s = |cluster: &str| {
+        let ended = simulate(cluster);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        let results: Vec<Value> = serde_json::from_str(&ended.stdout).expect("an array");
+        results[0]["makespan_s"].as_f64().expect("a number")
+    };
+    // 100 steps of 8 virtual nodes.
+    assert!((makespan_s("1x4:k80") - 100.0).abs() < 0.1);
+    assert!((makespan_s("1x4:v100") - 20.0).abs() < 0.1);
+    // What was measured counts, whatever the cluster's file says of the type.
+    let typed = "[[nodes]]\ncount = 1\ndevices = 4\ndevice = \"v100\"\nspeed = 3.0\n";
+    scene.write("typed.toml", typed);
+    assert!((makespan_s("typed.toml") - 20.0).abs() < 0.1);
+    // Of a type without a profile only a profile to which speeds are relative says something.
+    let ended = simulate("1x4:p100");
+    assert!(ended.code == Some(0) && ended.stdout.contains("\"refused\": 1"), "{ended:?}");
+    assert!((makespan_s("1x4:p100,1x4:k80") - 100.0).abs() < 0.1, "it runs on the other type");
+    scene.write("profiles/net.json", profile("net", 0.25, 1e12).to_string());
+    assert!((makespan_s("1x4:p100") - 200.0).abs() < 0.1);
+    assert!((makespan_s("1x4:k80") - 100.0).abs() < 0.1);
+
+    let mut other = profile("net", 0.1, 1e12);
+    other["batch"] = json!(32);
+    scene.write("profiles/net/p100.json", other.to_string());
+    simulate("1x4:p100").refused_with(&["net/p100.json", "another job", "32 samples", "has 16"]);
+    scene.write("profiles/net/p100.json", "[]");
+    simulate("1x4:p100").refused_with(&["net/p100.json", "invalid profile"]);
+}
+
+#[test]
 fn jobs_do_not_run_where_their_workers_do_not_fit() {
     let scene = Scene::new("");
     fs::create_dir(scene.path("profiles")).expect("a folder");

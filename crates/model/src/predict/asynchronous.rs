@@ -3,6 +3,7 @@
 use bellwether_core::prediction::{Bottleneck, Configuration, PredictError, Protocol};
 use bellwether_core::profile::{MeasuredStep, Profile};
 
+use super::devices::Class;
 use super::slowest::expected_maximum_s;
 use super::{ProfileModel, Step};
 use crate::compute::Durations;
@@ -11,7 +12,7 @@ use crate::phase::Gossip;
 use crate::queueing::{self, ClosedNetwork, exact, fork_join, multiclass};
 
 /// Workers of one speed, and how each circulates.
-struct Class {
+struct Circulating {
     workers: u32,
     /// Seconds of a step away from the servers.
     delay_s: f64,
@@ -20,7 +21,7 @@ struct Class {
 
 /// How workers circulate between computing and their servers.
 struct Circulation {
-    classes: Vec<Class>,
+    classes: Vec<Circulating>,
     /// Seconds of a step at the largest server: the pull, the push and the update.
     visits_s: [f64; 3],
 }
@@ -29,11 +30,11 @@ struct Circulation {
 ///
 /// Exponential stations, although transfers are steady: layers that overlap with computing come in bursts, and with one
 /// measured server steady stations would be 10 to 20 % further off (docs/accuracy.md).
-fn circulate(classes: &[Class]) -> Result<(f64, f64), PredictError> {
+fn circulate(classes: &[Circulating]) -> Result<(f64, f64), PredictError> {
     if let [only] = classes {
         return Ok((exact(&only.network, only.workers)?.cycle_s, only.delay_s));
     }
-    let of_class = |class: &Class| queueing::Class {
+    let of_class = |class: &Circulating| queueing::Class {
         workers: class.workers,
         delay_s: class.network.delay_s(),
         demands_s: class.network.demands_s().to_vec(),
@@ -110,9 +111,9 @@ impl ProfileModel {
         for (workers, own_s) in self.own_times_s(configuration)? {
             let delay_s = delay_s(own_s)?;
             let network = fork_join(delay_s, &visits_s, &shares)?;
-            classes.push(Class { workers, delay_s, network });
+            classes.push(Circulating { workers, delay_s, network });
         }
-        let stations = |class: &Class| class.network.demands_s().len();
+        let stations = |class: &Circulating| class.network.demands_s().len();
         if classes.iter().any(|class| stations(class) != stations(&classes[0])) {
             // For one of them only the largest server is a station: then it is for all.
             for class in &mut classes {
@@ -160,18 +161,18 @@ impl ProfileModel {
 
     /// Mean seconds of a unit's computing where all wait for all after every `bound + 1` units.
     fn bounded_s(&self, configuration: &Configuration, bound: u32) -> Result<f64, PredictError> {
-        let factor = self.compute_factor(configuration);
         let nodes = self.unit_nodes(configuration);
-        let durations = self.durations(nodes)?;
-        let rest = factor * f64::from(self.profile.virtual_nodes) / f64::from(nodes);
-        let (mean_s, spread) = (durations.mean_s(), 1.0 / (f64::from(bound) + 1.0).sqrt());
-        let means_s: Vec<f64> = durations
-            .sorted_s()
-            .iter()
-            .map(|seconds| (mean_s + (seconds - mean_s) * spread) * rest)
-            .collect();
-        let means = Durations::new(&means_s)?;
-        Ok(expected_maximum_s(&means, &self.worker_speeds(configuration)?))
+        let share = f64::from(self.profile.virtual_nodes) / f64::from(nodes);
+        let spread = 1.0 / (f64::from(bound) + 1.0).sqrt();
+        let mut means = Vec::new();
+        for Class { workers, model, speed } in self.classes(configuration)? {
+            let durations = model.durations(nodes)?;
+            let (mean_s, rest) = (durations.mean_s(), model.compute_factor(configuration) * share / speed);
+            let mean_of = |seconds: &f64| (mean_s + (seconds - mean_s) * spread) * rest;
+            let means_s: Vec<f64> = durations.sorted_s().iter().map(mean_of).collect();
+            means.push((workers, Durations::new(&means_s)?));
+        }
+        Ok(expected_maximum_s(&means))
     }
 
     pub(super) fn gossip(&self, configuration: &Configuration) -> Result<Step, PredictError> {

@@ -55,6 +55,9 @@ impl ProfileModel {
         order: &TransmissionOrder,
         seed: u64,
     ) -> Result<(Prediction, Option<f64>), InputError> {
+        if let Some((model, there)) = self.measured_there(configuration) {
+            return model.predict_staleness(&there, order, seed);
+        }
         let workers = f64::from(configuration.workers());
         let (mut rates, mut busy, mut staleness) = (Tally::new(), Tally::new(), Tally::new());
         let mut bottleneck = None;
@@ -73,7 +76,7 @@ impl ProfileModel {
         let Step { step_s, link_s, bottleneck } = self
             .with_handling(configuration, step)
             .map_err(|why| InputError::new("predict", why.to_string()))?;
-        let measured = self.uncertainty_at(configuration, step_s, link_s);
+        let measured = self.most(configuration, |model| model.uncertainty_at(configuration, step_s, link_s));
         let error = measured.hypot(rates.interval(LEVEL).relative());
         let prediction = self
             .prediction(configuration, step_s, error, bottleneck)
@@ -93,6 +96,9 @@ impl ProfileModel {
         seed: u64,
         rows: usize,
     ) -> Result<String, InputError> {
+        if let Some((model, there)) = self.measured_there(configuration) {
+            return model.trace(&there, order, seed, rows);
+        }
         let seed = seed.wrapping_mul(REPLICATIONS);
         let outcome = self.simulate(configuration, order, seed, rows)?;
         let turn = self.turn(configuration)?.0;
@@ -131,8 +137,8 @@ impl ProfileModel {
         self.add_rest(&mut turn, mean_speed * work);
         let mut speeds = Vec::new();
         for group in &configuration.devices {
-            let speed =
-                self.speed(&group.device).map_err(|why| InputError::new("devices", why.to_string()))?;
+            let class = self.class(group).map_err(|why| InputError::new("devices", why.to_string()))?;
+            let speed = self.relative(&class, configuration);
             speeds.resize(speeds.len() + group.count as usize, speed * work);
         }
         let (profile, origins) = with_pieces(&turn, configuration.servers)?;

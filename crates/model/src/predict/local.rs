@@ -15,12 +15,17 @@ impl ProfileModel {
             false => 1,
         };
         let computing_s = self.slowest_s(configuration, nodes)?;
-        let updates_s = f64::from(nodes) * self.update_s;
-        let own_s = computing_s + self.waiting_s(configuration, nodes) + self.rest_s + updates_s;
+        let update_s = self.most(configuration, |model| model.update_s);
+        let updates_s = f64::from(nodes) * update_s;
+        let waiting_s = self.most(configuration, |model| model.waiting_s(configuration, nodes));
+        let own_s = computing_s + waiting_s + self.most(configuration, |model| model.rest_s) + updates_s;
         // With nothing to hide it, all of the exchange is left.
-        let exchange_s = self.exposed_s(configuration, 0.0)?;
+        let mut exchange_s = 0.0_f64;
+        for model in self.models(configuration) {
+            exchange_s = exchange_s.max(model.exposed_s(configuration, 0.0)?);
+        }
         let link_s = exchange_s / f64::from(steps.max(1));
-        let step_s = own_s + link_s + (2.0 * updates_s + self.update_s) / f64::from(steps.max(1));
+        let step_s = own_s + link_s + (2.0 * updates_s + update_s) / f64::from(steps.max(1));
         let bottleneck = if link_s > computing_s { Bottleneck::Link } else { Bottleneck::Compute };
         Ok(Step { step_s, link_s, bottleneck })
     }

@@ -27,10 +27,28 @@ const KNEE_EFFICIENCY: f64 = 0.5;
 pub struct DeviceSpec {
     /// Its name.
     pub name: String,
-    /// Its speed, relative to the profiled device.
-    pub speed: f64,
+    /// How fast it is.
+    pub speed: DeviceSpeed,
     /// How many workers have it; `None`: all.
     pub count: Option<u32>,
+}
+
+/// How fast a type of device is.
+#[derive(Debug, Clone, PartialEq)]
+pub enum DeviceSpeed {
+    /// Relative to the profiled device.
+    Relative(f64),
+    /// As the profile in this file says, which was measured there.
+    Profiled(String),
+}
+
+impl std::fmt::Display for DeviceSpeed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            DeviceSpeed::Relative(speed) => speed.fmt(f),
+            DeviceSpeed::Profiled(file) => f.write_str(file),
+        }
+    }
 }
 
 /// How closely to look.
@@ -70,7 +88,7 @@ pub struct Question<'a> {
     pub servers: Option<u32>,
     /// Where gradients are summed in synchronous training; `None`: as `servers` says.
     pub reduce: Option<Reduce>,
-    /// The workers' devices, with the model's speeds; empty: the profiled one.
+    /// The workers' devices, which the model knows; empty: the profiled one.
     pub devices: &'a [DeviceSpec],
     /// Samples per step, or of each update where workers do not wait for each other; `None`: as profiled.
     pub batch: Option<u64>,
@@ -333,7 +351,8 @@ impl Question<'_> {
         let mut configuration = self.model.configuration(workers, self.link);
         if self.mixed() {
             // Each worker on a host of its own or all on one, as without devices.
-            let together = self.model.are_together(&self.link);
+            let is_there = |device: &DeviceSpec| self.model.on(&device.name).are_together(&self.link);
+            let together = self.devices.iter().all(is_there);
             let spread =
                 self.devices.iter().flat_map(|device| (0..device.count.unwrap_or(0)).map(|_| &device.name));
             let group = |(node, device): (usize, &String)| DeviceGroup {

@@ -1,9 +1,12 @@
 //! The same job with its batch cut into another number of virtual nodes.
 
+use std::sync::Arc;
+
 use bellwether_core::InputError;
 use bellwether_core::profile::{Operation, OperationKind, Profile};
 
 use super::ProfileModel;
+use super::devices::Device;
 
 const PLACE: &str = "virtual nodes";
 
@@ -41,7 +44,17 @@ impl ProfileModel {
         };
         let known_s = self.batches.as_ref().map_or(1.0, |times| times.at(profile.micro_batch()).seconds);
         let mut model = ProfileModel::new(recut(profile, virtual_nodes, estimate.seconds / known_s))?;
-        model.speeds.clone_from(&self.speeds);
+        for (name, device) in &self.devices {
+            let cut = match device {
+                Device::Relative(speed) => Device::Relative(*speed),
+                Device::Measured(measured) => {
+                    let place =
+                        |error: InputError| InputError { what: format!("`{name}`: {}", error.what), ..error };
+                    Device::Measured(Arc::new(measured.with_virtual_nodes(virtual_nodes).map_err(place)?))
+                }
+            };
+            model.devices.insert(name.clone(), cut);
+        }
         // It was measured with the virtual nodes of the profile.
         model.memory.clone_from(&self.memory);
         Ok(model)

@@ -8,8 +8,13 @@ use crate::memory::Need;
 impl ProfileModel {
     /// What the largest worker of a configuration needs; `None` where too little was measured.
     pub fn memory(&self, configuration: &Configuration) -> Option<Need> {
-        let (batch, virtual_nodes, workers) = self.shared(configuration);
-        self.memory.as_ref()?.worker(batch, virtual_nodes, workers)
+        let mut largest: Option<Need> = None;
+        for model in self.models(configuration) {
+            let (batch, virtual_nodes, workers) = model.shared(configuration);
+            let need = model.memory.as_ref()?.worker(batch, virtual_nodes, workers)?;
+            largest = largest.filter(|known| known.bytes >= need.bytes).or(Some(need));
+        }
+        largest
     }
 
     /// Refuses a configuration whose largest worker needs more than `room_bytes`, as far as it is known.
@@ -18,10 +23,13 @@ impl ProfileModel {
         configuration: &Configuration,
         room_bytes: f64,
     ) -> Result<(), PredictError> {
-        let (batch, virtual_nodes, workers) = self.shared(configuration);
-        let Some(law) = &self.memory else { return Ok(()) };
-        law.fits(batch.round() as u64, virtual_nodes, workers, room_bytes)
-            .map_err(|short| PredictError::DoesNotFit(short.to_string()))
+        for model in self.models(configuration) {
+            let (batch, virtual_nodes, workers) = model.shared(configuration);
+            let Some(law) = &model.memory else { continue };
+            law.fits(batch.round() as u64, virtual_nodes, workers, room_bytes)
+                .map_err(|short| PredictError::DoesNotFit(short.to_string()))?;
+        }
+        Ok(())
     }
 
     /// The samples that are cut into virtual nodes, how many these are, and the workers that share them.

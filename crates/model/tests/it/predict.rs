@@ -618,3 +618,33 @@ fn a_profile_cannot_wait_longer_than_its_steps() {
     profile.peak_resident_bytes = Some(0);
     assert!(profile.check().is_err());
 }
+
+/// A step of two virtual nodes, with this much for each of them, the update and the rest.
+fn of_two(nodes_s: [f64; 2], update_s: f64, rest_s: f64) -> Profile {
+    profile(2, 2, &[4_000_000], &[1], &[vec![nodes_s[0], nodes_s[1], update_s, rest_s]])
+}
+
+#[test]
+fn devices_with_profiles_of_their_own_are_as_these_say() {
+    let (own, other) = (of_two([0.1, 0.1], 0.01, 0.02), of_two([0.3, 0.5], 0.03, 0.01));
+    let model = ProfileModel::new(own).and_then(|model| model.with_profile("other", other.clone()));
+    let (model, other) = (model.expect("the same job"), ProfileModel::new(other).expect("a profile"));
+    let link = Link { bandwidth_bytes_per_s: 1e9, latency_s: 0.0 };
+    let on = |names: &[&str]| Configuration {
+        devices: devices(&names.iter().map(|name| (*name, 1)).collect::<Vec<_>>()),
+        ..model.configuration(names.len() as u32, link)
+    };
+    let predict =
+        |model: &ProfileModel, names: &[&str]| model.predict(&model.job(), &on(names)).expect("a prediction");
+    for names in [&["other"][..], &["other", "other"]] {
+        let own_words: Vec<&str> = names.iter().map(|_| "device").collect();
+        assert_eq!(predict(&model, names), predict(&other, &own_words));
+    }
+    assert!(model.virtual_node_s(&model.job(), &on(&["other"])).is_some_and(|s| (s - 0.4).abs() < 1e-12));
+    // Each has one virtual node. The slower one takes 0.3 s or 0.5 s, the other one never as long; the longest update
+    // and the longest rest are added, and what two workers exchange.
+    let mixed = predict(&model, &["device", "other"]);
+    let exchange_s = predict(&model, &["device", "device"]).step_s - (0.1 + 0.01 + 0.02);
+    assert!((mixed.step_s - (0.4 + 0.03 + 0.02 + exchange_s)).abs() < 1e-9, "{mixed:?}");
+    assert!(mixed.validity.beyond().is_some_and(|why| why.contains("unlike devices")));
+}

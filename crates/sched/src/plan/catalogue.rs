@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use bellwether_core::machines::Obtain;
 use bellwether_core::parse::document;
 use bellwether_core::prediction::{Link, NetworkFile};
+use bellwether_core::profile::Profile;
 use bellwether_core::units::{Bytes, BytesPerSecond, DollarsPerHour, Seconds};
 use bellwether_core::{InputError, ParseError};
 use bellwether_model::predict::ProfileModel;
@@ -46,6 +47,8 @@ pub struct Machine {
     pub region: Option<String>,
     /// Speed of a device relative to the profiled one, if the catalogue says so.
     pub speed: Option<f64>,
+    /// The profile of the job on such a machine, if the catalogue names one.
+    pub profile: Option<KindProfile>,
     /// Dollars per hour, on demand.
     pub on_demand: Option<f64>,
     /// What is known of it as a transient server.
@@ -62,6 +65,15 @@ pub struct Machine {
     pub link: Option<Link>,
     /// How one is asked for.
     pub obtain: Obtain,
+}
+
+/// The profile of a job on a kind of machine.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KindProfile {
+    /// The file, in the words of the catalogue.
+    pub file: String,
+    /// What it holds.
+    pub profile: Profile,
 }
 
 /// A machine that its provider may take away.
@@ -104,6 +116,8 @@ struct MachineFile {
     region: Option<String>,
     /// How fast a device computes relative to the profiled one: 2 is twice as fast.
     speed: Option<f64>,
+    /// In place of a speed, the profile of the job on such a machine: a file beside the catalogue.
+    profile: Option<String>,
     /// Price of a machine on demand; without it, it is not offered on demand.
     price: Option<DollarsPerHour>,
     /// Price of a machine that the provider may take away; without it, there are none.
@@ -136,13 +150,13 @@ fn one() -> u32 {
 }
 
 impl Catalogue {
-    /// Reads a catalogue; `place` names it in errors, and `read_file` reads the lifetimes that it names.
+    /// Reads a catalogue; `place` names it in errors, and `read_file` reads the lifetimes and profiles that it names.
     ///
     /// # Errors
     ///
     /// Returns an error for a malformed file: no machine, one without a price or without devices, a speed that is not
     /// positive, a transient one without a law, a law with invalid probabilities, two of one name, one device of two
-    /// speeds.
+    /// speeds, a speed beside a profile, a profile that cannot be used.
     ///
     /// ```
     /// use bellwether_sched::plan::Catalogue;
@@ -198,23 +212,35 @@ impl Catalogue {
         devices
     }
 
-    /// The model with the speeds of the catalogue's devices.
+    /// The model with the speeds of the catalogue's devices, and what was measured on them.
     ///
     /// # Errors
     ///
-    /// A device of which neither the catalogue nor the profile says how fast it is.
+    /// A device of which neither the catalogue nor the profile says how fast it is; a profile of another job.
     pub fn speeds_of(&self, mut model: ProfileModel) -> Result<ProfileModel, InputError> {
         let own = model.profile().device.clone();
         for (device, speed) in self.devices() {
+            if let Some(KindProfile { file, profile }) = self.measured(device) {
+                let place = |error: InputError| InputError { place: file.clone(), ..error };
+                model = model.with_profile(device, profile.clone()).map_err(place)?;
+                continue;
+            }
             let speed = speed.or((device == own).then_some(1.0)).ok_or_else(|| {
                 let what = format!("nothing says how fast the unknown device `{device}` is");
                 InputError::new("catalogue", what).hint(format!(
-                    "write its speed relative to the profiled `{own}`, for example speed = 2.5"
+                    "write its speed relative to the profiled `{own}`, for example speed = 2.5, or the file of its own \
+                     profile: profile = \"{device}.json\""
                 ))
             })?;
             model = model.with_device(device, speed)?;
         }
         Ok(model)
+    }
+
+    /// The profile of the job on a type of device, if the catalogue names one.
+    pub fn measured(&self, device: &str) -> Option<&KindProfile> {
+        let machines = self.machines.iter().filter(|machine| machine.device == device);
+        machines.filter_map(|machine| machine.profile.as_ref()).next()
     }
 
     /// Regions, each once.
@@ -278,6 +304,7 @@ fn machine(read: MachineFile, place: &str, read_file: ReadFile) -> Result<Machin
         }
     };
     let transient = transient(&read, place, read_file)?;
+    let profile = measured(&read, place, read_file)?;
     let name = read.name.unwrap_or_else(|| match &read.region {
         Some(region) => format!("{}:{region}", read.device),
         None => read.device.clone(),
@@ -288,6 +315,7 @@ fn machine(read: MachineFile, place: &str, read_file: ReadFile) -> Result<Machin
         devices: read.devices,
         region: read.region,
         speed: read.speed,
+        profile,
         on_demand: read.price.map(DollarsPerHour::get),
         transient,
         provision_s: read.provision.get(),
@@ -297,6 +325,20 @@ fn machine(read: MachineFile, place: &str, read_file: ReadFile) -> Result<Machin
         link: own_link,
         obtain: read.obtain,
     })
+}
+
+/// The profile that a machine names.
+fn measured(read: &MachineFile, place: &str, read_file: ReadFile) -> Result<Option<KindProfile>, InputError> {
+    let Some(file) = &read.profile else { return Ok(None) };
+    if let Some(speed) = read.speed {
+        let what = format!("it has a speed, {speed}, and a profile, `{file}`, which says the speed too");
+        return Err(
+            InputError::new(place, what).hint("leave one of them out; what was measured is more exact")
+        );
+    }
+    let name = |error: InputError| InputError { place: format!("{place}: {}", error.place), ..error };
+    let profile = Profile::read(&read_file(file)?, file).map_err(name)?;
+    Ok(Some(KindProfile { file: file.clone(), profile }))
 }
 
 /// What is known of a machine as a transient server: its price and its law belong together.
@@ -330,14 +372,24 @@ fn check_against(before: &[Machine], machine: &Machine, place: &str) -> Result<(
         return Err(InputError::new(place, format!("there are two machines called `{}`", machine.name))
             .hint("give each a name of its own: name = \"…\""));
     }
-    let other = before.iter().filter(|other| other.device == machine.device).find_map(|other| other.speed);
-    if let (Some(other), Some(speed)) = (other, machine.speed)
-        && other != speed
-    {
-        let what = format!("`{}` has two speeds, {other} and {speed}", machine.device);
-        return Err(
-            InputError::new(place, what).hint("a device has one speed; call one of them another device")
-        );
+    let same = || before.iter().filter(|other| other.device == machine.device);
+    let wrong = |what: String| {
+        Err(InputError::new(place, what).hint("a device has one speed; call one of them another device"))
+    };
+    let device = &machine.device;
+    let (speed, profile) =
+        (same().find_map(|other| other.speed), same().find_map(|other| other.profile.as_ref()));
+    match (speed, profile, machine.speed, &machine.profile) {
+        (Some(other), _, Some(speed), _) if other != speed => {
+            wrong(format!("`{device}` has two speeds, {other} and {speed}"))
+        }
+        (_, Some(other), _, Some(profile)) if other.profile != profile.profile => {
+            wrong(format!("`{device}` has two profiles, `{}` and `{}`", other.file, profile.file))
+        }
+        (Some(speed), _, _, Some(KindProfile { file, .. }))
+        | (_, Some(KindProfile { file, .. }), Some(speed), _) => {
+            wrong(format!("`{device}` has a speed, {speed}, and a profile, `{file}`"))
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use bellwether_core::InputError;
 use bellwether_core::prediction::{Configuration, DeviceGroup, Link, PredictError, Prediction, StepModel};
+use bellwether_model::predict::slower;
 
 use super::Question;
 use super::catalogue::{Catalogue, Machine};
@@ -278,9 +279,10 @@ impl<'a> Speeds<'a> {
         configuration
     }
 
-    /// The link of a kind: its own, that of the catalogue, or that of the profile.
+    /// The link of a kind: its own, that of the catalogue, that of its profile, or that of the job's.
     fn link(&self, machine: &Machine) -> Option<Link> {
-        machine.link.or(self.catalogue.link).or(self.question.link)
+        let measured = || self.catalogue.measured(&machine.device)?.profile.network.map(Link::from);
+        machine.link.or(self.catalogue.link).or_else(measured).or(self.question.link)
     }
 }
 
@@ -292,11 +294,4 @@ fn groups(machine: &Machine, workers: u32, node: u32) -> Vec<DeviceGroup> {
         DeviceGroup { node: node + number, device: machine.device.clone(), count }
     };
     (0..machines).map(group).collect()
-}
-
-fn slower(one: Link, other: Link) -> Link {
-    Link {
-        bandwidth_bytes_per_s: one.bandwidth_bytes_per_s.min(other.bandwidth_bytes_per_s),
-        latency_s: one.latency_s.max(other.latency_s),
-    }
 }

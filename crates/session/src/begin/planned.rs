@@ -20,7 +20,7 @@ pub fn apply(plan: &Plan, job: CheckedJob, asked: Option<WorkerRange>) -> Result
         return Err(RunError::Option(InputError::new("plan", what).hint("make another with other wishes")));
     };
     if let Some(computation) = &plan.computation {
-        kind::check("plan", computation, &plan.job, &job).map_err(RunError::Option)?;
+        kind::check_plan(computation, &plan.job, &job).map_err(RunError::Option)?;
     }
     let planned = job.edit(|job| {
         if asked.is_none() {

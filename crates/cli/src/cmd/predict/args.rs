@@ -68,8 +68,9 @@ pub(crate) struct PredictArguments {
     /// Latency of a link [default: as measured]
     #[arg(long, value_name = "TIME")]
     pub(crate) latency: Option<Seconds>,
-    /// A device and its speed relative to the profiled one; with counts, the workers are exactly these
-    #[arg(long, value_name = "NAME=SPEED[:COUNT]", value_parser = device)]
+    /// A device and its speed relative to the profiled one, or the profile of the same job that was measured on it;
+    /// with counts, the workers are exactly these
+    #[arg(long, value_name = "NAME=SPEED|PROFILE.json[:COUNT]", value_parser = device)]
     pub(crate) device: Vec<DeviceSpec>,
     /// Samples per step: of all workers together where they wait for each other, else of each update
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(BATCH))]

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use bellwether_workloads::Pace;
 use clap::Args;
 
 use crate::elsewhere::ElsewhereArguments;
@@ -34,6 +35,9 @@ pub(crate) struct ProfileArguments {
     /// Measure these batches too, on one worker, in samples of a step: how long a micro-batch takes by its size
     #[arg(long, value_name = "N,…", value_delimiter = ',', conflicts_with = "import")]
     pub(crate) batches: Vec<u64>,
+    /// Let the workers that are started here compute at this part of their speed, as those of `run --speed`
+    #[arg(long, value_name = "SPEED", conflicts_with = "import")]
+    pub(crate) speed: Option<Pace>,
     /// Set a key of the job file, for example batch.size=64
     #[arg(long, value_name = "KEY=VALUE", value_parser = assignment)]
     pub(crate) set: Vec<(String, String)>,
