@@ -292,9 +292,8 @@ def simulate(
 
     `cluster`: a TOML file, or words such as "16x4". `trace`: a trace, or a generator (TOML). `policies`: names with
     their options, or "all". `truth`: how fast jobs are, such as "amdahl:0.1" or "profiles:FOLDER", where the profile of
-    each model lies in NAME.json and that of a type of device in NAME/DEVICE.json; `belief`: the same as policies know it.
-    `queues`: a TOML file of queues that divide the cluster. Raises InputError for what cannot
-    be used.
+    each model lies in NAME.json and that of a type of device in NAME/DEVICE.json; `belief`: the same as policies know
+    it. `queues`: a TOML file of queues that divide the cluster. Raises InputError for what cannot be used.
     """
     options = {
         "cluster": cluster,
@@ -374,8 +373,8 @@ def predict(
 
     `kind`: which of several kinds that fitted models are of. `network`: in place of a profile a network that was never
     run, such as "operations=1.7G,tensors=104,bytes=7.4MB,device=k80", by regression over those of `known` or over 20
-    built-in ones. `bandwidth`: of each link, as "10Gbps" or in bytes per second. `device`: "NAME=SPEED", relative to the
-    profiled device, or "NAME=PROFILE.json", the profile of the same job that was measured on it; with ":COUNT" the
+    built-in ones. `bandwidth`: of each link, as "10Gbps" or in bytes per second. `device`: "NAME=SPEED", relative to
+    the profiled device, or "NAME=PROFILE.json", the profile of the same job that was measured on it; with ":COUNT" the
     workers are exactly these; one or a list. Raises InputError for what cannot be used.
     """
     return [_prediction(row) for row in _predicted(locals())]
@@ -402,7 +401,8 @@ def predict_run(
 ) -> list[PredictedRun]:
     """The time of a whole run of `steps` steps for each number of workers, as ``bellwether predict --steps`` says it.
 
-    `sync`: protocols in turn, such as "switch:0.0625". `device`: as of `predict`. Raises InputError for what cannot be used.
+    `sync`: protocols in turn, such as "switch:0.0625". `device`: as of `predict`. Raises InputError for what
+    cannot be used.
     """
     return [_run(row) for row in _predicted(locals())]
 
@@ -432,7 +432,8 @@ def plan(
     """The machines that a job should have, from its profile and a price catalogue, as ``bellwether plan`` chooses them.
 
     A machine of the catalogue names the speed of its devices, relative to the profiled one, or in place of it the
-    profile of the job that was measured on it. `steps`, `epochs` with `samples`, or `target_loss` with `curve` (an earlier run) say how much there is to train.
+    profile of the job that was measured on it. `steps`, `epochs` with `samples`, or `target_loss` with `curve` (an
+    earlier run) say how much there is to train.
     `deadline`: a time from now, or a moment with its zone. `budget`: dollars. Where nothing fits, the plan has no
     choice. What was assumed is a warning. Raises InputError for what cannot be used.
     """
