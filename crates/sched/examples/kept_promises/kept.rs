@@ -166,7 +166,9 @@ impl World<'_> {
                     let joins_s = self.now_s + kind.map_or(0.0, |kind| kind.join_s);
                     self.workers.insert(worker, Some(joins_s));
                 }
-                Place::Runs if joins_s.is_some_and(|at_s| at_s <= self.now_s) => self.fleet.joined(&[worker]),
+                Place::Runs if joins_s.is_some_and(|at_s| at_s <= self.now_s) => {
+                    self.fleet.joined(&[worker], self.now_s);
+                }
                 Place::Runs | Place::Waits => {}
             }
         }
