@@ -322,6 +322,10 @@ impl Fleet {
 
     /// Leaves a pool alone for a while.
     fn pause(&mut self, pool: &Pool, now_s: f64, why: &str) {
+        // Several machines were asked for before the first of them was refused: that is one failure.
+        if self.pauses.get(pool).is_some_and(|pause| now_s < pause.until_s) {
+            return;
+        }
         let failures = self.pauses.get(pool).map_or(0, |pause| pause.failures);
         let seconds = (PAUSE_S * f64::from(1u32 << failures.min(16))).min(PAUSE_MAX_S);
         self.pauses.insert(pool.clone(), Pause { until_s: now_s + seconds, failures: failures + 1 });

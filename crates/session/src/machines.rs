@@ -125,7 +125,7 @@ impl Machines {
 
     fn open(&self, run: &RunDir, program: &Program) -> Result<Holder, RunError> {
         let (lease, file) = self.lease(run)?;
-        let provider = self.kind.open(&lease.plan);
+        let provider = self.kind.open(&lease.plan, &lease.place);
         let keeper = Keeper::new(&lease.plan, lease.began_s).map_err(RunError::Option)?;
         let promise = keeper.promise();
         let mut fleet = Fleet::new(supplies(promise.basis()), promise.chosen().clone(), provider.settle_s());
@@ -163,6 +163,9 @@ impl Machines {
                 let hint = "give them back first: `bellwether machines release --orphaned`";
                 return Err(RunError::Input(InputError::new("--provision", what).hint(hint)));
             }
+            if lease.provider != self.kind.name() || lease.open().next().is_none() {
+                lease.place = self.kind.place();
+            }
             // A deadline that was given again counts from when the first machine was asked for, as the old one did.
             (lease.provider, lease.plan) = (self.kind.name().into(), Box::new((*self.plan).clone()));
             return Ok((lease, file));
@@ -172,6 +175,7 @@ impl Machines {
             version: LEASE_VERSION,
             lease: word,
             provider: self.kind.name().into(),
+            place: self.kind.place(),
             run: run.path.display().to_string(),
             began_s: now_s(),
             plan: Box::new((*self.plan).clone()),
@@ -183,7 +187,7 @@ impl Machines {
 
     /// Holds a lease, as soon as a process that gives back what is left of it has done so.
     fn hold(&self, lease: &Lease) -> Result<Option<LeaseFile>, RunError> {
-        let settle_s = self.kind.open(&lease.plan).settle_s();
+        let settle_s = self.kind.open(&lease.plan, &lease.place).settle_s();
         let until = Instant::now() + leases::PATIENCE + Duration::from_secs_f64(settle_s);
         loop {
             let held = self.state_dir.hold_lease(&lease.lease)?;

@@ -7,6 +7,7 @@ The folder STAND_IN has a file for each machine, and what the test wants: `delay
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -27,14 +28,18 @@ def file_of(name):
     return FOLDER / f"{name}.machine"
 
 
-def start(name, script, environment, labels):
-    """Starts a machine; one that is there is not started twice."""
+def start(name, script, environment, labels, waits=False):
+    """Starts a machine, if need be once its secret is there; one that is there is not started twice."""
     if file_of(name).exists():
         return False
     taken = len(list(FOLDER.glob("*.machine")))
     has_room = taken < told("room", 100)
     delay = told("delay", 0.0)
-    body = f"sleep {delay}; touch {FOLDER}/{name}.runs; sh -c \"$SCRIPT\"; echo $? > {FOLDER}/{name}.ended"
+    # A pod is there before its secret.
+    secret = f"{FOLDER}/{name}.secret"
+    ready = f"while [ ! -f {secret} ]; do sleep 0.05; done; . {secret}; " if waits else ""
+    body = (f"sleep {delay}; {ready}touch {FOLDER}/{name}.runs; sh -c \"$SCRIPT\"; "
+            f"echo $? > {FOLDER}/{name}.ended")
     process = None
     if has_room:
         variables = {**os.environ, **environment, "SCRIPT": script}
@@ -87,17 +92,25 @@ def pod(machine, state):
 
 
 def kubectl(words):
-    """`kubectl create -f -`, `get pods -l LABEL=VALUE -o json`, `delete pod,secret NAME …`."""
+    """`kubectl create … -f -`, `get pods -l LABEL=VALUE -o json`, `get pod NAME …`, `delete pod,secret NAME …`."""
+    if words[0] == "config":
+        sys.exit("error: current-context is not set")
+    words = [word for word in words if not word.startswith("--")]
     if words[0] == "create":
         thing = json.load(sys.stdin)
         name = thing["metadata"]["name"]
         if thing["kind"] == "Secret":
-            (FOLDER / f"{name}.secret").write_text(json.dumps(thing["stringData"]))
+            lines = [f"export {variable}={shlex.quote(value)}\n" for variable, value in thing["stringData"].items()]
+            whole = FOLDER / f"{name}.part"
+            whole.write_text("".join(lines))
+            whole.rename(FOLDER / f"{name}.secret")
             return
-        secrets = json.loads((FOLDER / f"{name}.secret").read_text())
         script = thing["spec"]["containers"][0]["command"][2]
-        if not start(name, script, secrets, thing["metadata"]["labels"]):
+        if not start(name, script, {}, thing["metadata"]["labels"], waits=True):
             sys.exit(f'Error from server (AlreadyExists): pods "{name}" already exists')
+        print(f"uid-of-{name}", end="")
+    elif words[:2] == ["get", "pod"]:
+        print(f"uid-of-{words[2]}", end="")
     elif words[0] == "get":
         key, value = words[3].split("=")
         items = [pod(*one) for one in machines() if one[0]["labels"][key] == value]

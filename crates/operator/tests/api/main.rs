@@ -10,6 +10,7 @@ mod cluster;
 mod dashboard;
 mod faults;
 mod plan;
+mod provision;
 mod scripts;
 mod security;
 mod train;
@@ -57,7 +58,7 @@ async fn bench(kubeconfig: PathBuf, arguments: &[&str]) -> Bench {
     let folder = tempfile::tempdir().unwrap();
     let program = PathBuf::from(env!("CARGO_BIN_EXE_bellwether-operator"));
     let programs = [("/usr/bin/bellwether-operator", program), ("/usr/bin/bellwether", bellwether())];
-    let mut kubelet = Kubelet::start(client.clone(), &folder.path().join("nodes"), &programs);
+    let kubelet = Kubelet::start(client.clone(), &folder.path().join("nodes"), &programs);
     for node in 0..4 {
         kubelet.add_node(&format!("node-{node}"), 2).await;
     }

@@ -21,7 +21,7 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
-use crate::support::played;
+use crate::support::played::{self, Make};
 
 /// Time between two signs of life of a node: the server takes one for lost after twice as long.
 const HEARTBEAT: Duration = Duration::from_secs(20);
@@ -162,7 +162,7 @@ impl Drop for Crowd {
 
 impl Shared {
     async fn add_node(&self, name: &str) {
-        played::register(&self.client, name, self.slots).await;
+        played::register(&self.client, name, &Make::plain(self.slots)).await;
         self.nodes.lock().unwrap().insert(name.to_owned(), true);
         played::renew(&self.client, name).await;
     }

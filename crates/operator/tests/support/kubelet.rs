@@ -21,10 +21,25 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use super::played;
+use super::played::{self, Make};
 
 /// Time between two signs of life.
 const HEARTBEAT: Duration = Duration::from_secs(2);
+
+/// Images of this registry do not have the command.
+pub(crate) const BARE_REGISTRY: &str = "bare.example/";
+
+/// What a container waits for, in a kubelet's word.
+#[derive(Debug)]
+struct Missing(&'static str);
+
+impl std::fmt::Display for Missing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "what the container needs is not there ({})", self.0)
+    }
+}
+
+impl std::error::Error for Missing {}
 
 /// The last address that a pod got.
 static LAST_ADDRESS: AtomicU32 = AtomicU32::new(0);
@@ -32,7 +47,7 @@ static LAST_ADDRESS: AtomicU32 = AtomicU32::new(0);
 /// Nodes that are played until this is dropped; then their processes are killed.
 pub(crate) struct Kubelet {
     shared: Arc<Shared>,
-    tasks: Vec<tokio::task::JoinHandle<()>>,
+    tasks: Mutex<Vec<tokio::task::JoinHandle<()>>>,
 }
 
 struct Shared {
@@ -64,20 +79,29 @@ impl Kubelet {
             pods: Mutex::default(),
         });
         let of_pods = tokio::spawn(Arc::clone(&shared).watch());
-        Kubelet { shared, tasks: vec![of_pods] }
+        Kubelet { shared, tasks: Mutex::new(vec![of_pods]) }
     }
 
     /// Adds a node with this many processors.
-    pub(crate) async fn add_node(&mut self, name: &str, processors: u32) {
-        played::register(&self.shared.client, name, processors).await;
+    pub(crate) async fn add_node(&self, name: &str, processors: u32) {
+        self.add(name, &Make::plain(processors)).await;
+    }
+
+    /// Adds a node that is made of this.
+    pub(crate) async fn add(&self, name: &str, make: &Make) {
         let alive = Arc::new(AtomicBool::new(true));
+        // Its pods may be placed at once.
         self.shared.nodes.lock().unwrap().insert(name.to_owned(), Arc::clone(&alive));
-        self.tasks.push(tokio::spawn(heartbeats(self.shared.client.clone(), name.to_owned(), alive)));
+        played::register(&self.shared.client, name, make).await;
+        let beating = tokio::spawn(heartbeats(self.shared.client.clone(), name.to_owned(), alive));
+        self.tasks.lock().unwrap().push(beating);
     }
 
     /// A node falls silent: its processes are stopped where they are, and it says nothing more.
     pub(crate) fn lose(&self, node: &str) {
-        self.shared.nodes.lock().unwrap()[node].store(false, Ordering::Relaxed);
+        if let Some(alive) = self.shared.nodes.lock().unwrap().get(node) {
+            alive.store(false, Ordering::Relaxed);
+        }
         let pods = self.shared.pods.lock().unwrap();
         for running in pods.values().filter(|running| running.node == node) {
             signal(running.process, "KILL");
@@ -104,7 +128,7 @@ impl Kubelet {
 
 impl Drop for Kubelet {
     fn drop(&mut self) {
-        self.tasks.iter().for_each(tokio::task::JoinHandle::abort);
+        self.tasks.lock().unwrap().iter().for_each(tokio::task::JoinHandle::abort);
         for running in self.shared.pods.lock().unwrap().values() {
             signal(running.process, "KILL");
         }
@@ -204,37 +228,12 @@ impl Shared {
         // Processes of another test may not be gone.
         let address = Ipv4Addr::new(127, 64 + (std::process::id() % 128) as u8, high, low);
         let folder = self.folder.join(pod.uid().unwrap_or_default());
-        let status = match self.spawn(&pod, address, &folder).await {
-            Err(error) => {
+        let status = match self.spawned(&pod, address, &folder, &mut left).await {
+            None => json!({"waiting": {"reason": "ContainerCreating"}}),
+            Some(Err(error)) => {
                 json!({"waiting": {"reason": "CreateContainerError", "message": error.to_string()}})
             }
-            Ok(mut process) => {
-                let id = Some(process.id());
-                let mut ended = tokio::task::spawn_blocking(move || process.wait());
-                if let Some(running) = self.pods.lock().unwrap().get_mut(&pod.uid().unwrap_or_default()) {
-                    running.process = id;
-                }
-                self.say(&pod, "Running", Some(address), &json!({"running": {"startedAt": played::now()}}))
-                    .await;
-                let status = tokio::select! {
-                    status = &mut ended => status,
-                    grace_s = &mut left => {
-                        signal(id, "TERM");
-                        tokio::select! {
-                            status = &mut ended => status,
-                            () = sleep(Duration::from_secs(grace_s.unwrap_or(0))) => {
-                                signal(id, "KILL");
-                                (&mut ended).await
-                            }
-                        }
-                    }
-                };
-                signal(id, "KILL");
-                let message = std::fs::read_to_string(folder.join("termination-log")).unwrap_or_default();
-                let code = status.ok().and_then(Result::ok).and_then(|status| status.code()).unwrap_or(137);
-                let reason = if code == 0 { "Completed" } else { "Error" };
-                json!({"terminated": {"exitCode": code, "reason": reason, "message": message, "finishedAt": played::now()}})
-            }
+            Some(Ok(process)) => self.until_end(&pod, process, address, &mut left).await,
         };
         let phase = match status["terminated"]["exitCode"].as_i64() {
             None => "Pending",
@@ -248,6 +247,71 @@ impl Shared {
             let _ = left.await;
         }
         played::remove(&self.client, &pod).await;
+    }
+
+    /// Starts a pod's program; as a kubelet does, again and again while a Secret is missing. `None` if it
+    /// has to leave before.
+    async fn spawned(
+        &self,
+        pod: &Pod,
+        address: Ipv4Addr,
+        folder: &Path,
+        left: &mut oneshot::Receiver<u64>,
+    ) -> Option<anyhow::Result<Child>> {
+        loop {
+            let error = match self.spawn(pod, address, folder).await {
+                Err(error) if error.is::<Missing>() => error,
+                other => return Some(other),
+            };
+            let reason = error.downcast_ref::<Missing>().map(|missing| missing.0).unwrap_or_default();
+            let waiting = json!({"waiting": {"reason": reason, "message": error.to_string()}});
+            self.say(pod, "Pending", None, &waiting).await;
+            tokio::select! {
+                _ = &mut *left => return None,
+                () = sleep(Duration::from_secs(1)) => {}
+            }
+        }
+    }
+
+    /// Says that a pod runs, and waits until its program has ended; what is left of the container.
+    async fn until_end(
+        &self,
+        pod: &Pod,
+        mut process: Child,
+        address: Ipv4Addr,
+        left: &mut oneshot::Receiver<u64>,
+    ) -> Value {
+        let id = Some(process.id());
+        let mut ended = tokio::task::spawn_blocking(move || process.wait());
+        if let Some(running) = self.pods.lock().unwrap().get_mut(&pod.uid().unwrap_or_default()) {
+            running.process = id;
+        }
+        self.say(pod, "Running", Some(address), &json!({"running": {"startedAt": played::now()}})).await;
+        let status = tokio::select! {
+            status = &mut ended => status,
+            grace_s = left => {
+                signal(id, "TERM");
+                tokio::select! {
+                    status = &mut ended => status,
+                    () = sleep(Duration::from_secs(grace_s.unwrap_or(0))) => {
+                        signal(id, "KILL");
+                        (&mut ended).await
+                    }
+                }
+            }
+        };
+        signal(id, "KILL");
+        let folder = self.folder.join(pod.uid().unwrap_or_default());
+        let code = status.ok().and_then(Result::ok).and_then(|status| status.code()).unwrap_or(137);
+        let mut message = std::fs::read_to_string(folder.join("termination-log")).unwrap_or_default();
+        let policy = pod.spec.as_ref().and_then(|spec| spec.containers[0].termination_message_policy.clone());
+        if message.is_empty() && code != 0 && policy.is_some_and(|policy| policy == "FallbackToLogsOnError") {
+            let log = std::fs::read_to_string(folder.join("log")).unwrap_or_default();
+            let lines: Vec<&str> = log.lines().collect();
+            message = lines[lines.len().saturating_sub(80)..].join("\n");
+        }
+        let reason = if code == 0 { "Completed" } else { "Error" };
+        json!({"terminated": {"exitCode": code, "reason": reason, "message": message, "finishedAt": played::now()}})
     }
 
     fn is_leaving(&self, pod: &Pod) -> bool {
@@ -309,7 +373,13 @@ impl Shared {
         let mut command = Command::new(program);
         command.args(arguments).current_dir(folder).stdin(Stdio::null());
         command.stdout(log.try_clone()?).stderr(log).process_group(0);
-        command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        // As an image has the command in its path.
+        let is_bare = container["image"].as_str().is_some_and(|image| image.starts_with(BARE_REGISTRY));
+        let beside = self.programs.iter().find(|(path, _)| path.ends_with("/bellwether") && !is_bare);
+        let beside = beside.and_then(|(_, program)| program.parent().map(Path::to_owned)).into_iter();
+        let usual = std::env::var_os("PATH").unwrap_or_default();
+        let path = std::env::join_paths(beside.chain(std::env::split_paths(&usual)))?;
+        command.env_clear().env("PATH", path).envs(self.secrets(pod, container).await?);
         for variable in container["env"].as_array().into_iter().flatten() {
             let value = match variable["valueFrom"]["fieldRef"]["fieldPath"].as_str() {
                 Some("metadata.name") => pod.name_any(),
@@ -325,6 +395,22 @@ impl Shared {
             }
         }
         Ok(command.spawn()?)
+    }
+
+    /// Variables that a container has from Secrets.
+    async fn secrets(&self, pod: &Pod, container: &Value) -> anyhow::Result<Vec<(String, String)>> {
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
+        let mut variables = Vec::new();
+        for source in container["envFrom"].as_array().into_iter().flatten() {
+            let Some(name) = source["secretRef"]["name"].as_str() else { continue };
+            let Some(secret) = api.get_opt(name).await? else {
+                anyhow::bail!(Missing("CreateContainerConfigError"));
+            };
+            for (name, value) in secret.data.unwrap_or_default() {
+                variables.push((name, String::from_utf8(value.0)?));
+            }
+        }
+        Ok(variables)
     }
 
     /// Where in the file system of this machine what is mounted in the container is.

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, clippy::unwrap_used, clippy::print_stderr, reason = "each test uses a part of it")]
 
+pub(crate) mod autoscaler;
 pub(crate) mod job;
 pub(crate) mod kubelet;
 pub(crate) mod operator;

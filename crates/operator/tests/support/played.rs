@@ -1,5 +1,6 @@
 //! What nodes that are played tell the API server, as a kubelet does.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use k8s_openapi::api::coordination::v1::Lease;
@@ -14,17 +15,47 @@ pub(crate) fn now() -> String {
     Timestamp::now().to_string()
 }
 
-/// Registers a node with this many processors, which is ready.
-pub(crate) async fn register(client: &Client, name: &str, processors: u32) {
+/// What a node is made of.
+#[derive(Clone)]
+pub(crate) struct Make {
+    pub(crate) processors: u32,
+    /// Most pods on it.
+    pub(crate) pods: u32,
+    /// Labels beside its name.
+    pub(crate) labels: BTreeMap<String, String>,
+    /// Keys of taints: only pods that tolerate them are placed there.
+    pub(crate) taints: Vec<String>,
+    /// Resources beside processors and memory, such as devices.
+    pub(crate) resources: BTreeMap<String, String>,
+}
+
+impl Make {
+    /// With this many processors, and nothing special.
+    pub(crate) fn plain(processors: u32) -> Make {
+        let (labels, resources) = (BTreeMap::new(), BTreeMap::new());
+        Make { processors, pods: 110, labels, taints: Vec::new(), resources }
+    }
+}
+
+/// Registers a node, which is ready.
+pub(crate) async fn register(client: &Client, name: &str, make: &Make) {
     let nodes: Api<Node> = Api::all(client.clone());
-    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name,
-        "labels": {"kubernetes.io/hostname": name}}, "spec": {}});
+    let mut labels = make.labels.clone();
+    labels.insert("kubernetes.io/hostname".into(), name.into());
+    let taint = |key: &String| json!({"key": key, "value": "true", "effect": "NoSchedule"});
+    let taints: Vec<Value> = make.taints.iter().map(taint).collect();
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},
+        "spec": {"taints": taints}});
     let node: Node = serde_json::from_value(node).unwrap();
     match nodes.create(&PostParams::default(), &node).await {
         Err(kube::Error::Api(status)) if status.code == 409 => {}
         other => drop(other.unwrap()),
     }
-    let resources = json!({"cpu": processors.to_string(), "memory": "64Gi", "pods": "110"});
+    let mut resources =
+        json!({"cpu": make.processors.to_string(), "memory": "64Gi", "pods": make.pods.to_string()});
+    for (name, count) in &make.resources {
+        resources[name] = json!(count);
+    }
     let status = json!({"status": {
         "capacity": resources, "allocatable": resources,
         "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],

@@ -136,13 +136,13 @@ impl Fleet {
         }
         let is_ripe = now_s - self.waited.1 >= RIPE_S;
         while !self.waiting.is_empty() {
-            let Some(supply) = self.choose(now_s).cloned() else { break };
+            let Some((supply, is_stand_in)) = self.choose(now_s) else { break };
+            let supply = supply.clone();
             let devices = supply.devices.max(1) as usize;
             if self.waiting.len() < devices && !is_ripe {
                 break;
             }
             let workers = self.waiting.drain(..devices.min(self.waiting.len())).collect();
-            let is_stand_in = !self.wanted.iter().any(|(pool, _)| *pool == supply.pool);
             self.last += 1;
             self.held.insert(self.last, Held { is_stand_in, ..Held::new(&supply, now_s, workers) });
         }
@@ -152,25 +152,28 @@ impl Fleet {
         self.supplies.iter().find(|supply| supply.pool == *pool)
     }
 
-    /// The supply of the next machine: rules 1 to 3.
-    fn choose(&self, now_s: f64) -> Option<&Supply> {
+    /// The supply of the next machine, and whether that stands in for another: rules 1 to 3. One of a pool that is
+    /// wanted, too, stands in where that pool has all its machines.
+    fn choose(&self, now_s: f64) -> Option<(&Supply, bool)> {
         let has_room = |(pool, count): &&(Pool, u32)| self.counted(pool) < *count as usize;
         let roomy: Vec<&Supply> =
             self.wanted.iter().filter(has_room).filter_map(|(pool, _)| self.supply(pool)).collect();
         // A successor comes before the one that it follows goes: there is room for it wherever machines are wanted.
         let any = || self.wanted.iter().filter_map(|(pool, _)| self.supply(pool)).collect();
-        let first: Vec<&Supply> = if roomy.is_empty() { any() } else { roomy };
+        let is_full = roomy.is_empty();
+        let first: Vec<&Supply> = if is_full { any() } else { roomy };
         let is_ready = |supply: &&&Supply| self.is_ready(supply, now_s);
         if let Some(ready) = first.iter().find(is_ready) {
-            return Some(ready);
+            return Some((*ready, is_full && ready.pool != first[0].pool));
         }
         let region = self.held.values().find(|held| held.counts()).and_then(|held| self.supply(&held.pool));
         let dearest = first.iter().map(|supply| supply.dollars_per_device()).fold(0.0, f64::max);
-        self.supplies.iter().find(|supply| {
+        let other = self.supplies.iter().find(|supply| {
             let is_near = region.is_none_or(|other| other.region == supply.region);
             let is_cheap = supply.dollars_per_device() <= dearest * (1.0 + 1e-9);
             is_near && (is_cheap || self.is_urgent) && self.is_ready(supply, now_s)
-        })
+        });
+        other.map(|supply| (supply, true))
     }
 
     /// Whether a pool may be asked: it is not left alone, and not used up.

@@ -323,6 +323,40 @@ fn a_pool_that_is_sold_out_is_stood_in_for_by_one_that_is_no_dearer() {
 }
 
 #[test]
+fn a_stand_in_of_a_pool_that_is_wanted_too_stays_and_a_batch_of_refusals_is_one_failure() {
+    let (spot, steady) = (supply("spot", Market::Transient, 0.25), supply("steady", Market::OnDemand, 0.2));
+    let wanted = vec![(spot.pool.clone(), 2), (steady.pool.clone(), 1)];
+    let mut fleet = Fleet::new(vec![spot, steady], wanted, SETTLE_S);
+    (1..=3).for_each(|worker| fleet.need(worker));
+    let first = fleet.actions(0.0);
+    let names: Vec<&str> = requested(&first).into_iter().map(|(_, name, _)| name).collect();
+    assert_eq!(names, ["spot", "spot", "steady"]);
+    (1..=2).for_each(|number| fleet.answered(number, 0.0, refusal()));
+    fleet.answered(3, 0.0, Ok(()));
+    let told = fleet.news();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("no spot transient for 10 s"), "{told:?}");
+    assert_eq!(requested(&fleet.actions(1.0)).len(), 2, "others stand in");
+    (4..=5).for_each(|number| fleet.answered(number, 1.0, Ok(())));
+    // Once the pool may be asked again, nothing that works is replaced for its sake.
+    assert!(fleet.has_room(11.0) && fleet.surplus().is_empty(), "{:?}", fleet.surplus());
+    // Nor is a successor that was asked for while its predecessor was there.
+    let (spot, steady) = (supply("spot", Market::Transient, 0.25), supply("steady", Market::OnDemand, 0.2));
+    let wanted = vec![(spot.pool.clone(), 1), (steady.pool.clone(), 1)];
+    let mut fleet = Fleet::new(vec![spot, steady], wanted, SETTLE_S);
+    (1..=2).for_each(|worker| fleet.need(worker));
+    assert_eq!(requested(&fleet.actions(0.0)).len(), 2);
+    (1..=2).for_each(|number| fleet.answered(number, 0.0, Ok(())));
+    fleet.need(3);
+    assert_eq!(requested(&fleet.actions(1.0)), [(3, "spot", Market::Transient)]);
+    fleet.answered(3, 1.0, refusal());
+    assert_eq!(requested(&fleet.actions(2.0)), [(4, "steady", Market::OnDemand)]);
+    fleet.answered(4, 2.0, Ok(()));
+    fleet.dismiss(1);
+    assert!(fleet.has_room(12.0) && fleet.surplus().is_empty(), "{:?}", fleet.surplus());
+}
+
+#[test]
 fn a_machine_whose_worker_takes_part_runs_before_the_provider_says_so() {
     let mut fleet = alone(vec![supply("small", Market::OnDemand, 1.0)]);
     fleet.actions(0.0);

@@ -3,11 +3,13 @@
 //!
 //! `kubectl` is the client, with the user's own configuration and context.
 
-use bellwether_core::machines::{Machine, Notice, Offer, Phase, Provider, ProviderError, Request, Tag};
+use bellwether_core::machines::{
+    Machine, Notice, Obtain, Offer, Phase, Provider, ProviderError, Request, Tag,
+};
 use bellwether_core::plan::Market;
 use serde_json::{Value, json};
 
-use super::ways::{Ways, of_program, way};
+use super::ways::{Ways, way};
 use crate::programs::{Call, ProgramError};
 
 const NAME: &str = "Kubernetes";
@@ -19,18 +21,63 @@ const TAG_LABEL: &str = "train.bellwether.dev/machine";
 /// The image of pods where the catalogue names none.
 const IMAGE: &str = "bellwether:latest";
 
-/// Seconds that a worker may take to leave once its pod is deleted.
+/// Seconds that a worker may take to leave once others delete its pod, as where its node is drained.
 const GRACE_S: u32 = 30;
+
+/// The same where we delete it: its workers have left, or have no coordinator any more.
+const RELEASED: &str = "--grace-period=5";
+
+/// How long a request to the server may take. `kubectl` goes on when its caller is killed: what it may yet create has to
+/// be there before a machine counts as settled.
+const REQUEST_TIMEOUT: &str = "--request-timeout=15s";
+
+/// What stands between the two words of a place.
+const BETWEEN: &str = " of ";
+
+/// What of a created object is printed.
+const UID: &str = "jsonpath={.metadata.uid}";
+
+/// What `kubectl` says where the server has decided against a request.
+const REFUSALS: [&str; 7] = [
+    "(Forbidden)",
+    "(Invalid)",
+    " is invalid:",
+    "(BadRequest)",
+    "(NotFound)",
+    "(Unauthorized)",
+    "denied the request",
+];
+
+/// Characters of a container's last words that are told.
+const LAST_WORDS_MAX: usize = 300;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Kubernetes {
     ways: Ways,
+    /// The options that say which cluster, and which namespace of it.
+    place: Vec<String>,
 }
 
 impl Kubernetes {
-    pub(super) fn new(ways: Ways) -> Kubernetes {
-        Kubernetes { ways }
+    /// In the place of a lease; where that is empty, in that of the user's configuration.
+    pub(super) fn new(ways: Ways, place: &str) -> Kubernetes {
+        let options = |(namespace, context): (&str, &str)| {
+            vec![format!("--namespace={namespace}"), format!("--context={context}")]
+        };
+        Kubernetes { ways, place: place.split_once(BETWEEN).map(options).unwrap_or_default() }
+    }
+
+    fn kubectl<'a>(&'a self, words: impl IntoIterator<Item = &'a str>) -> Call {
+        let place = self.place.iter().map(String::as_str);
+        Call::new("kubectl", [REQUEST_TIMEOUT].into_iter().chain(place).chain(words))
+    }
+
+    /// Creates an object; what `kubectl` prints of it.
+    fn create(&self, object: &Value, more: &[&str]) -> Result<String, ProgramError> {
+        // The server checks it, too: the client would fetch the schema of all kinds for that.
+        let words = ["create", "--validate=false", "-f", "-"];
+        self.kubectl(words.into_iter().chain(more.iter().copied())).reading(object.to_string()).answer()
     }
 
     fn name_of(tag: &Tag) -> String {
@@ -55,54 +102,34 @@ impl Provider for Kubernetes {
     fn request(&mut self, request: &Request) -> Result<(), ProviderError> {
         let way = way(&self.ways, &request.pool, NAME)?;
         let name = Kubernetes::name_of(&request.tag);
-        let labels = json!({ LEASE_LABEL: request.tag.lease, TAG_LABEL: request.tag.to_string() });
-        let metadata = json!({ "name": name, "labels": labels });
-        let secret = json!({
-            "apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": request.secrets,
-        });
-        // Nodes that may be taken away keep other pods off by a taint that is named like their label.
-        let spot = Some(&way.kubernetes_transient).filter(|_| request.pool.market == Market::Transient);
-        let tolerations: Vec<Value> =
-            spot.into_iter().flatten().map(|(key, _)| json!({ "key": key, "operator": "Exists" })).collect();
-        let resources = json!({ "limits": way.kubernetes_resources, "requests": way.kubernetes_resources });
-        let container = json!({
-            "name": "worker",
-            "image": way.image.as_deref().unwrap_or(IMAGE),
-            "command": ["sh", "-c", request.script],
-            "envFrom": [{ "secretRef": { "name": name } }],
-            "resources": resources,
-        });
-        let pod = json!({
-            "apiVersion": "v1", "kind": "Pod", "metadata": metadata,
-            "spec": {
-                "restartPolicy": "Never",
-                "terminationGracePeriodSeconds": GRACE_S,
-                "nodeSelector": way.labels_of(request.pool.market),
-                "tolerations": tolerations,
-                "containers": [container],
-            },
-        });
-        for object in [secret, pod] {
-            let made = Call::new("kubectl", ["create", "-f", "-"]).reading(object.to_string()).answer();
-            match made {
-                // It was asked for before.
-                Err(ProgramError::Refused { why, .. }) if why.contains("AlreadyExists") => {}
-                Err(error) => {
-                    // The secret alone would stay.
-                    let _ = self.release(&request.tag);
-                    return Err(of_program(NAME, &error));
+        let made = match self.create(&pod_of(request, way), &["-o", UID]) {
+            // It was asked for before.
+            Err(error) if is_there(&error) => self.kubectl(["get", "pod", &name, "-o", UID]).answer(),
+            made => made,
+        };
+        let uid = made.map_err(|error| of_kubectl(&error))?;
+        let is_part = |character: char| character.is_ascii_alphanumeric() || character == '-';
+        if uid.is_empty() || !uid.chars().all(is_part) {
+            return Err(unanswered("`kubectl` does not print the uid of the pod that it created".into()));
+        }
+        match self.create(&secret_of(request, &uid), &[]) {
+            Ok(_) => Ok(()),
+            Err(error) if is_there(&error) => Ok(()),
+            Err(error) => {
+                let error = of_kubectl(&error);
+                if matches!(error, ProviderError::Refused { .. }) {
+                    // The pod alone would wait for ever. Where it cannot be removed, it is not known to be refused.
+                    self.release(&request.tag)?;
                 }
-                Ok(_) => {}
+                Err(error)
             }
         }
-        Ok(())
     }
 
     fn list(&mut self, lease: &str) -> Result<Vec<Machine>, ProviderError> {
-        let unanswered = |why: String| ProviderError::Unanswered { provider: NAME, why };
         let selector = format!("{LEASE_LABEL}={lease}");
-        let text = Call::new("kubectl", ["get", "pods", "-l", &selector, "-o", "json"]).answer();
-        let machines = pods(&text.map_err(|error| unanswered(error.to_string()))?).map_err(unanswered)?;
+        let text = self.kubectl(["get", "pods", "-l", &selector, "-o", "json"]).answer();
+        let machines = pods(&text.map_err(|error| unanswered(plain(&error)))?).map_err(unanswered)?;
         for machine in machines.iter().filter(|machine| matches!(machine.phase, Phase::Ended { .. })) {
             // What is over costs nothing, but its objects would stay for ever. The next look tries again.
             let _ = self.release(&machine.tag);
@@ -112,9 +139,111 @@ impl Provider for Kubernetes {
 
     fn release(&mut self, tag: &Tag) -> Result<(), ProviderError> {
         let name = Kubernetes::name_of(tag);
-        let words = ["delete", "pod,secret", &name, "--ignore-not-found", "--wait=false"];
-        let asked = Call::new("kubectl", words).answer();
-        asked.map(drop).map_err(|error| ProviderError::Unanswered { provider: NAME, why: error.to_string() })
+        let words = ["delete", "pod,secret", &name, "--ignore-not-found", "--wait=false", RELEASED];
+        let asked = self.kubectl(words).answer();
+        asked.map(drop).map_err(|error| unanswered(plain(&error)))
+    }
+}
+
+/// The namespace and the context that `kubectl` would use now, as `train of gke_project_zone_cluster`: users switch
+/// between clusters while a run goes on. Empty where it has no context, as in a pod of the cluster itself.
+pub(super) fn place() -> String {
+    let Ok(context) = Call::new("kubectl", ["config", "current-context"]).answer() else {
+        return String::new();
+    };
+    let words = ["config", "view", "--minify", "--output", "jsonpath={..namespace}"];
+    let namespace = Call::new("kubectl", words).answer().unwrap_or_default();
+    let namespace = if namespace.trim().is_empty() { "default" } else { namespace.trim() };
+    format!("{namespace}{BETWEEN}{}", context.trim())
+}
+
+/// The pod of a machine.
+fn pod_of(request: &Request, way: &Obtain) -> Value {
+    let name = Kubernetes::name_of(&request.tag);
+    // Nodes that may be taken away keep other pods off by a taint that is named like their label.
+    let spot = Some(&way.kubernetes_transient).filter(|_| request.pool.market == Market::Transient);
+    let tolerations: Vec<Value> =
+        spot.into_iter().flatten().map(|(key, _)| json!({ "key": key, "operator": "Exists" })).collect();
+    let resources = json!({ "limits": way.kubernetes_resources, "requests": way.kubernetes_resources });
+    let container = json!({
+        "name": "worker",
+        "image": way.image.as_deref().unwrap_or(IMAGE),
+        "command": ["sh", "-c", request.script],
+        "envFrom": [{ "secretRef": { "name": name } }],
+        "resources": resources,
+        // The pod goes once it is over: what it said last is to be told before.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    });
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name, "labels": labels_of(&request.tag) },
+        "spec": {
+            "restartPolicy": "Never",
+            // A worker asks nothing of the cluster.
+            "automountServiceAccountToken": false,
+            "terminationGracePeriodSeconds": GRACE_S,
+            "nodeSelector": way.labels_of(request.pool.market),
+            "tolerations": tolerations,
+            "containers": [container],
+        },
+    })
+}
+
+/// The variables of a machine's pod. They belong to the pod, so that the cluster removes them with it, whoever deletes
+/// it; the container does not start before they are there.
+fn secret_of(request: &Request, pod_uid: &str) -> Value {
+    let name = Kubernetes::name_of(&request.tag);
+    let owner = json!({ "apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod_uid });
+    let metadata = json!({ "name": name, "labels": labels_of(&request.tag), "ownerReferences": [owner] });
+    json!({ "apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": request.secrets })
+}
+
+fn labels_of(tag: &Tag) -> Value {
+    json!({ LEASE_LABEL: tag.lease, TAG_LABEL: tag.to_string() })
+}
+
+fn is_there(error: &ProgramError) -> bool {
+    matches!(error, ProgramError::Refused { why, .. } if why.contains("(AlreadyExists)"))
+}
+
+fn unanswered(why: String) -> ProviderError {
+    ProviderError::Unanswered { provider: NAME, why }
+}
+
+/// What a failure of `kubectl` says. Only an answer of the server is a refusal: a connection that breaks, or a server
+/// that is starting or overloaded, may have made the pod.
+fn of_kubectl(error: &ProgramError) -> ProviderError {
+    let is_refusal = match error {
+        ProgramError::Missing { .. } => true,
+        ProgramError::Refused { why, .. } => REFUSALS.iter().any(|words| why.contains(words)),
+        ProgramError::Late { .. } | ProgramError::Unreachable { .. } | ProgramError::Garbled { .. } => false,
+    };
+    let why = plain(error);
+    match is_refusal {
+        true => ProviderError::Refused { provider: NAME, why },
+        false => unanswered(why),
+    }
+}
+
+/// What is to be told of a failure: without the lines of `kubectl`'s own log, which have a date in front
+/// (`E1130 19:29:14.86 12841 memcache.go:265] …`).
+fn plain(error: &ProgramError) -> String {
+    let kept = |why: &str| {
+        let is_log = |line: &&str| {
+            let mut characters = line.chars();
+            characters.next().is_some_and(|level| "EWIF".contains(level))
+                && characters.take(4).filter(char::is_ascii_digit).count() == 4
+        };
+        let lines: Vec<&str> = why.split("; ").filter(|line| !is_log(line)).collect();
+        if lines.is_empty() { why.to_owned() } else { lines.join("; ") }
+    };
+    match error {
+        ProgramError::Refused { program, why } => {
+            ProgramError::Refused { program, why: kept(why) }.to_string()
+        }
+        ProgramError::Unreachable { program, why } => {
+            ProgramError::Unreachable { program, why: kept(why) }.to_string()
+        }
+        other => other.to_string(),
     }
 }
 
@@ -145,7 +274,7 @@ fn phase(pod: &Value) -> Result<Phase, String> {
             let container = &status["containerStatuses"][0]["state"]["waiting"];
             let reason = match condition("PodScheduled").filter(|condition| condition["status"] == "False") {
                 Some(condition) => text(&condition["message"]),
-                None => text(&container["reason"]),
+                None => joined([text(&container["reason"]), text(&container["message"])]),
             };
             Ok(Phase::Waits { reason })
         }
@@ -160,12 +289,29 @@ fn phase(pod: &Value) -> Result<Phase, String> {
             Ok(Phase::Runs { place: text(&pod["spec"]["nodeName"]), notice })
         }
         Some(end @ ("Succeeded" | "Failed")) => {
-            let reason = text(&status["reason"]);
-            let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-            Ok(Phase::Ended { how: format!("its pod has {}{reason}", end.to_lowercase()) })
+            let container = &status["containerStatuses"][0]["state"]["terminated"];
+            let code = container["exitCode"].as_i64().filter(|code| *code != 0);
+            let code = code.map_or_else(String::new, |code| format!("exit code {code}"));
+            let how = format!("its pod has {}", end.to_lowercase());
+            let said = text(&container["message"]);
+            let words =
+                joined([how, text(&status["reason"]), text(&status["message"]), code, last_words(&said)]);
+            Ok(Phase::Ended { how: words })
         }
         Some(other) => Err(format!("a pod has the phase `{}`", other.escape_debug())),
     }
+}
+
+/// Those of the parts that say something.
+fn joined<const N: usize>(parts: [String; N]) -> String {
+    let said: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    said.join(": ")
+}
+
+/// The last line of what a container has said, no longer than makes sense in a sentence.
+fn last_words(text: &str) -> String {
+    let line = text.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default();
+    line.chars().take(LAST_WORDS_MAX).collect()
 }
 
 #[cfg(test)]

@@ -93,7 +93,10 @@ pub fn leases(state_dir: &StateDir, trouble: &mut dyn FnMut(InputError)) -> Resu
         };
         let is_held = state_dir.is_lease_held(&word).map_err(|error| InputError::new(&word, error))?;
         let listed = match ProviderKind::named(&lease.provider) {
-            Ok(kind) => kind.open(&lease.plan).list(&lease.lease).map_err(|error| error.to_string()),
+            Ok(kind) => {
+                let mut provider = kind.open(&lease.plan, &lease.place);
+                provider.list(&lease.lease).map_err(|error| error.to_string())
+            }
             Err(error) => Err(error.to_string()),
         };
         all.push(Leased { lease, is_held, listed });
@@ -116,7 +119,7 @@ pub fn release(state_dir: &StateDir, lease: &Lease) -> Result<Option<Released>, 
         Released { lease: lease.lease.clone(), run: lease.run.clone(), released: 0, trouble: None };
     match ProviderKind::named(&lease.provider) {
         Ok(kind) => {
-            let mut provider = kind.open(&lease.plan);
+            let mut provider = kind.open(&lease.plan, &lease.place);
             match emptied(provider.as_mut(), &lease) {
                 Ok(count) => released.released = count,
                 Err(trouble) => released.trouble = Some(trouble),
@@ -165,7 +168,7 @@ pub fn release_run(run: &RunDir) -> Result<bool, InputError> {
 fn emptied(provider: &mut dyn Provider, lease: &Lease) -> Result<u32, String> {
     let since = Instant::now();
     let mut found = std::collections::BTreeSet::new();
-    let (mut empty, mut trouble) = (0, String::new());
+    let (mut empty, mut trouble, mut last) = (0, String::new(), Vec::new());
     // The settling of what was asked for just before the end comes on top.
     let patience = PATIENCE + Duration::from_secs_f64(provider.settle_s());
     while since.elapsed() < patience {
@@ -184,6 +187,9 @@ fn emptied(provider: &mut dyn Provider, lease: &Lease) -> Result<u32, String> {
                 trouble = error.to_string();
             }
         }
+        if let Ok(machines) = &listed {
+            last = machines.iter().filter_map(|machine| described(machine)).collect();
+        }
         match listed {
             Ok(_) if there.is_empty() => {
                 empty += 1;
@@ -199,6 +205,17 @@ fn emptied(provider: &mut dyn Provider, lease: &Lease) -> Result<u32, String> {
         }
         std::thread::sleep(LOOK);
     }
-    let trouble = if trouble.is_empty() { "its machines do not end".into() } else { trouble };
+    if trouble.is_empty() {
+        trouble = format!("not all machines end: {}", last.join(", "));
+    }
     Err(trouble)
+}
+
+/// A machine that is there, and where.
+fn described(machine: &Machine) -> Option<String> {
+    match &machine.phase {
+        Phase::Ended { .. } => None,
+        Phase::Runs { place, .. } if !place.is_empty() => Some(format!("{} on {place}", machine.tag)),
+        Phase::Runs { .. } | Phase::Waits { .. } => Some(machine.tag.to_string()),
+    }
 }

@@ -6,7 +6,7 @@ use bellwether_core::machines::Provider;
 use bellwether_core::plan::Plan;
 
 use super::here::Here;
-use super::kubernetes::Kubernetes;
+use super::kubernetes::{self, Kubernetes};
 use super::skypilot::SkyPilot;
 use super::slurm::SlurmMachines;
 use super::ways::Ways;
@@ -60,14 +60,19 @@ impl ProviderKind {
         matches!(self, ProviderKind::Kubernetes | ProviderKind::SkyPilot)
     }
 
-    /// The provider for a plan.
-    pub fn open(self, plan: &Plan) -> Box<dyn Provider> {
+    /// Where it would give machines now, as a lease keeps it; empty where there is one place only.
+    pub fn place(self) -> String {
+        if self == ProviderKind::Kubernetes { kubernetes::place() } else { String::new() }
+    }
+
+    /// The provider for a plan, in a [place](ProviderKind::place).
+    pub fn open(self, plan: &Plan, place: &str) -> Box<dyn Provider> {
         let kinds = plan.basis.iter().flat_map(|basis| &basis.kinds);
         let ways: Ways = kinds.map(|kind| (kind.machine.clone(), kind.obtain.clone())).collect();
         match self {
             ProviderKind::Here => Box::new(Here::new(ways)),
             ProviderKind::Slurm => Box::new(SlurmMachines::new(ways)),
-            ProviderKind::Kubernetes => Box::new(Kubernetes::new(ways)),
+            ProviderKind::Kubernetes => Box::new(Kubernetes::new(ways, place)),
             ProviderKind::SkyPilot => Box::new(SkyPilot::new(ways)),
         }
     }
