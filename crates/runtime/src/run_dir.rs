@@ -32,7 +32,6 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use bellwether_core::job::{CheckpointUrl, Job};
-use bellwether_core::plan::Plan;
 use bellwether_core::record::Summary;
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +50,7 @@ pub(crate) mod leftovers;
 mod lock;
 mod log;
 mod orphans;
+mod plan;
 mod rung;
 mod state_dir;
 mod ticket;
@@ -67,7 +67,6 @@ pub use words::{WORKER_VARIABLE, words_of_process};
 
 const JOB: &str = "job.json";
 const PROFILE: &str = "profile.json";
-const PLAN: &str = "plan.json";
 const TOKEN: &str = "token";
 const SCHEDULE: &str = "schedule.json";
 const IDENTITY: &str = "run_id";
@@ -329,23 +328,6 @@ impl RunDir {
     /// `profile.json`: what was measured of the job before it trained, where a daemon did that.
     pub fn profile_file(&self) -> PathBuf {
         self.path.join(PROFILE)
-    }
-
-    /// `plan.json`: the machines that a daemon's job obtains from a provider.
-    pub fn plan_file(&self) -> PathBuf {
-        self.path.join(PLAN)
-    }
-
-    /// Keeps the plan of the machines that the run obtains; one that is kept already stays.
-    ///
-    /// # Errors
-    ///
-    /// Returns the file system's error.
-    pub fn keep_plan(&self, plan: &Plan) -> Result<(), RunDirError> {
-        if self.plan_file().exists() {
-            return Ok(());
-        }
-        write_json(&self.plan_file(), plan, false)
     }
 
     /// `token`.

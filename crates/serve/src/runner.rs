@@ -56,8 +56,8 @@ pub struct Wanted {
 /// - Every run that was wanted with workers is [reported](Report) to have ended at some time, with exactly one
 ///   [`Report::Ended`], [`Report::Lost`], [`Report::Failed`] or [`Report::Unplaced`]; after that nothing is reported of
 ///   it until it is wanted again. They come after everything else that was to be said of it.
-/// - Of a job with machines of its own, an end is reported once they are given back, or cannot be: but for that of a run
-///   that has finished, and of one that is lost while workers are wanted, which goes on with them.
+/// - Of a job with machines of its own, an end is reported once they are given back, or cannot be: but for that of a
+///   run that has finished, and of one that is lost while workers are wanted, which goes on with them.
 /// - Processes outlive the runner.
 pub trait JobRunner {
     /// Wants something of a job's processes from now on.

@@ -52,12 +52,12 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ),
     (
         "serve",
-        15100,
-        "the daemon: ledger, what follows a run's folder, its compaction and replay, engine, queues, processes, nodes that join and are partly others', HTTP API with users and roles, dashboard, also for an engine that others steer, sweeps with their ledger, the law of early ends",
+        15600,
+        "the daemon: jobs with machines of their own, ledger, what follows a run's folder, its compaction and replay, engine, queues, processes, nodes that join and are partly others', HTTP API with users and roles, dashboard, also for an engine that others steer, sweeps with their ledger, the law of early ends",
     ),
     (
         "session",
-        13000,
+        13100,
         "what a run begins with, its directors, shares that follow measured speeds among them, its process, workers as Slurm's jobs, also of an earlier coordinator, scripts with their logs and GPUs, the stages profile (with a \
          framework's own trace) and tune, \
          curves, work to a loss, plain weights, the machine, rules that stop a run, supernets and what they are worth; machines of four providers with their leases",

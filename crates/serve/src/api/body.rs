@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use tokio_stream::StreamExt;
 
 use super::failure::Failure;
+use crate::provision;
 
 /// Most bytes of a body.
 pub(super) const BODY_BYTES: usize = 1 << 20;
@@ -99,6 +100,12 @@ pub struct Provision {
     /// Address and port of the daemon's machine that they reach; needed by `kubernetes` and `skypilot`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listen: Option<SocketAddr>,
+}
+
+impl From<Provision> for provision::Provision {
+    fn from(Provision { provider, plan, listen }: Provision) -> provision::Provision {
+        provision::Provision { provider, plan, listen }
+    }
 }
 
 /// What pods of a job need on Kubernetes.

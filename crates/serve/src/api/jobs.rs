@@ -17,7 +17,6 @@ use super::call::{Call, blocking, json};
 use super::curve;
 use super::failure::{Failure, echo};
 use super::users::{Role, User};
-use crate::provision::Provision;
 use crate::request::{Reply, Request, Submission};
 use crate::snapshot::{JobState, Phase, Snapshot};
 
@@ -190,11 +189,7 @@ fn read(bytes: &[u8], header_key: Option<String>) -> Result<Submission, Failure>
         key,
         queue: body.queue,
         user: None,
-        provision: body.provision.map(|body::Provision { provider, plan, listen }| Provision {
-            provider,
-            plan,
-            listen,
-        }),
+        provision: body.provision.map(Into::into),
     })
 }
 

@@ -17,12 +17,6 @@ use crate::request::{Refusal, RefusalKind, Submission};
 use crate::runner::JobRunner;
 use crate::state::Record;
 
-/// Its plan says how many workers such a job has, and changes that by itself.
-pub(super) fn not_limited(name: &str) -> Refusal {
-    let error = InputError::new(name, "it has machines of its own, and its plan says how many");
-    refused(RefusalKind::Conflict, error.hint("cancel it, and submit it again with another plan"))
-}
-
 impl<C: JobRunner, T: Clock> Engine<C, T> {
     /// What a submission becomes that takes none of the slots, if it can be accepted.
     pub(super) fn admit_elsewhere(

@@ -9,7 +9,7 @@ use bellwether_core::profile::Profile;
 use bellwether_runtime::run_dir::RunDir;
 use bellwether_session::kind;
 
-use super::{Accepted, Engine, elsewhere, profiled, ways};
+use super::{Accepted, Engine, profiled, ways};
 use crate::clock::Clock;
 use crate::ledger::{Entry, OpenWay, Outcome, Submitted, Task};
 use crate::request::{Refusal, RefusalKind, Request, Submission};
@@ -264,7 +264,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         };
         let Some(record) = self.state.jobs.get(&id) else { return Ok(Err(self.unknown(name))) };
         if record.submitted.provision.is_some() {
-            return Ok(Err(elsewhere::not_limited(name)));
+            return Ok(Err(not_limited(name)));
         }
         let seen = record.away.as_ref().or_else(|| self.state.view.jobs.get(&id));
         let Some(seen) = seen.filter(|_| !record.cancelled) else {
@@ -312,6 +312,12 @@ fn over(name: &str, outcome: Outcome) -> Refusal {
     let error =
         InputError::new(name, format!("the job {how}")).hint("submit it again with `bellwether submit`");
     refused(RefusalKind::Conflict, error)
+}
+
+/// Its plan says how many workers such a job has, and changes that by itself.
+fn not_limited(name: &str) -> Refusal {
+    let error = InputError::new(name, "it has machines of its own, and its plan says how many");
+    refused(RefusalKind::Conflict, error.hint("cancel it, and submit it again with another plan"))
 }
 
 /// Refuses a share and a deadline that are none.

@@ -265,6 +265,7 @@ fn cluster() -> ClusterState {
 /// A job that waits.
 fn job(name: &str, folder: &Path) -> JobState {
     JobState {
+        provider: None,
         queue: None,
         user: None,
         name: name.into(),

@@ -10,3 +10,4 @@ mod histories;
 mod nodes;
 mod outlook;
 mod queues;
+mod users;

@@ -121,20 +121,21 @@ pub(super) fn line(job: &JobState, now_s: f64) -> String {
     format!("{}  {}  {}", job.name, job.state.name(), parts.join("  "))
 }
 
+/// What a job is doing, and why.
+fn state_of(job: &JobState) -> String {
+    let state = job.state.name();
+    match job.why.as_str() {
+        "" => state.into(),
+        // As in "suspended by …".
+        why if why.starts_with(state) => why.to_owned(),
+        why => format!("{state}: {why}"),
+    }
+}
+
 /// All that is known of a job, a row per fact.
 pub(super) fn facts(job: &JobState, now_s: f64) -> Vec<(&'static str, String)> {
     let ago = |time_s: f64| ago(time_s, now_s);
-    let mut rows = vec![("job", job.name.clone())];
-    let state = job.state.name();
-    rows.push((
-        "state",
-        match job.why.as_str() {
-            "" => state.into(),
-            // As in "suspended by …".
-            why if why.starts_with(state) => why.to_owned(),
-            why => format!("{state}: {why}"),
-        },
-    ));
+    let mut rows = vec![("job", job.name.clone()), ("state", state_of(job))];
     if let Some(queue) = &job.queue {
         rows.push(("queue", queue.clone()));
     }

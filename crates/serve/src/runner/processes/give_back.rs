@@ -14,11 +14,9 @@ use bellwether_session::machines::release_run;
 use bellwether_session::process::{Life, RunProcess};
 
 use super::Closing;
+use super::patience::RELEASING_PATIENCE;
 use super::supervisor::Supervisor;
 use crate::runner::Report;
-
-/// How long a coordinator may take to give its machines back: SkyPilot ends one cluster after the other.
-pub(super) const RELEASING_PATIENCE: Duration = Duration::from_secs(600);
 
 /// How long it is tried after that.
 const PATIENCE: Duration = Duration::from_secs(600);

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// How long a coordinator may take to give its machines back: SkyPilot ends one cluster after the other.
+pub(super) const RELEASING_PATIENCE: Duration = Duration::from_secs(600);
+
 /// Bytes of a parameter with what an optimizer keeps for it.
 const PARAMETER_BYTES: f64 = 12.0;
 

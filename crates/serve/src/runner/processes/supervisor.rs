@@ -10,8 +10,7 @@ use bellwether_runtime::journal::{self, Ending};
 use bellwether_runtime::run_dir::RunDir;
 use bellwether_session::process::{Life, Resume, RunProcess, Tie};
 
-use super::give_back::RELEASING_PATIENCE;
-use super::patience::Patience;
+use super::patience::{Patience, RELEASING_PATIENCE};
 use super::{Closing, Mailbox};
 use crate::runner::follow::{Follower, Neighbours, QUIET, Tell};
 use crate::runner::{Report, Wanted};
