@@ -21,7 +21,7 @@ pub struct Lease {
     pub lease: String,
     /// Who gives the machines: the name of a provider.
     pub provider: String,
-    /// Where the provider gives them, where it may speak to several clusters: its machines are looked for there, whatever
+    /// Where the provider gives them, if it may speak to several clusters: its machines are looked for there, whatever
     /// the user's configuration says by then. Empty where there is one place only.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub place: String,

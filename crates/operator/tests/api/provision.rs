@@ -1,5 +1,5 @@
-//! Machines of a plan that are pods, on nodes that an autoscaler adds: obtained, lost, replaced, and given back whatever
-//! is killed. The API server, the scheduler and the controllers are real; nodes and the autoscaler are played.
+//! Machines of a plan that are pods, on nodes that an autoscaler adds: obtained, lost, replaced, and given back
+//! whatever is killed. The API server, the scheduler and the controllers are real; nodes and the autoscaler are played.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -298,7 +298,7 @@ impl Scene {
 }
 
 /// Steps of the tests that end.
-const STEPS: u64 = 2500;
+const STEPS: u64 = 1500;
 
 #[test]
 fn two_machines_are_lost_and_replaced_and_all_are_given_back() {
@@ -325,10 +325,11 @@ fn two_machines_are_lost_and_replaced_and_all_are_given_back() {
         scene.has_ended_well(&summary, STEPS).await;
         let account = summary.provisioned.as_ref().unwrap();
         assert_eq!((account.obtained, account.provider.as_str()), (5, "kubernetes"), "{}", scene.story());
+        let crashed =
+            scene.events().into_iter().filter(|event| matches!(event, Event::Crashed { .. })).count();
+        assert_eq!(crashed, 1, "the worker on the revoked node left: {}", scene.story());
         let notes = scene.notes().join("\n");
-        for words in
-            ["(box transient, spot-", "(tower, steady-", "exceeded quota", "leaves: its pod is deleted"]
-        {
+        for words in ["(box transient, spot-", "(tower, steady-", "exceeded quota"] {
             assert!(notes.contains(words), "{words}: {notes}");
         }
     });
@@ -342,6 +343,8 @@ fn a_pool_without_nodes_and_a_lost_node_are_done_without() {
         let scene = Scene::new(&kubeconfig, "provision-stock", steps).await;
         let run = scene.train();
         let step = scene.trains_with(3, 0).await;
+        // A node too many may have been made.
+        wait_for("two nodes", 30, async || (scene.autoscaler.nodes("spot").len() == 2).then_some(())).await;
         // The cloud has no more of these, and says nothing: the pod waits, until another pool stands in.
         scene.autoscaler.set_quota("spot", 0);
         let (_, node) = scene.pod_on("spot").await;
@@ -370,7 +373,7 @@ fn a_pool_without_nodes_and_a_lost_node_are_done_without() {
 #[test]
 fn whatever_is_killed_nothing_is_left_and_the_run_goes_on() {
     on_server(async |kubeconfig| {
-        let steps = 900;
+        let steps = 300;
         let scene = Scene::new(&kubeconfig, "provision-kills", steps).await;
         let run = killed(&scene, 2, &mut Random::new(5)).await;
         let summary = scene.summary(run).await;
@@ -391,8 +394,8 @@ fn sixty_kills_leave_nothing() {
     });
 }
 
-/// Kills the command, its client of the engine, and machines, at random moments; after every second end of the command all
-/// machines are given back by another. The run goes on.
+/// Kills the command, its client of the engine, and machines, at random moments; after every second end of the command
+/// all machines are given back by another. The run goes on.
 async fn killed(scene: &Scene, kills: usize, random: &mut Random) -> Live {
     let mut run = scene.train();
     let mut releases: Vec<f64> = Vec::new();
@@ -461,6 +464,7 @@ async fn kill_client(command: u32) -> bool {
 }
 
 #[test]
+#[ignore = "among those of many minutes"]
 fn what_is_wrong_with_pods_is_named() {
     on_server(async |kubeconfig| {
         let scene = Scene::new(&kubeconfig, "provision-wrong", STEPS).await;
@@ -481,7 +485,7 @@ fn what_is_wrong_with_pods_is_named() {
             std::fs::remove_dir_all(scene.path("state")).unwrap();
             assert_eq!(scene.left().await, (0, 0), "{words:?}");
         };
-        wrong("provision-wrong", Some("somebody-without-rights"));
+        wrong("provision-wrong", Some("user-without-rights"));
         tells(&["Kubernetes refused", "cannot create resource \"pods\""]).await;
         wrong("provision-nowhere", None);
         tells(&["namespaces \"provision-nowhere\" not found"]).await;

@@ -225,7 +225,7 @@ impl Shared {
     async fn remove(&self, node: &str) {
         self.kubelet.lose(node);
         let nodes: Api<Node> = Api::all(self.client.clone());
-        // One that is not there any more, or not yet, is no trouble.
+        // One that is not there any more, or not yet, needs nothing.
         let _ = nodes.delete(node, &DeleteParams::default()).await;
     }
 

@@ -243,7 +243,7 @@ impl Shared {
         self.say(&pod, phase, Some(address), &status).await;
         let is_told = left.try_recv().is_ok() || self.is_leaving(&pod);
         if !is_told {
-            // Until somebody removes it.
+            // Until it is removed.
             let _ = left.await;
         }
         played::remove(&self.client, &pod).await;

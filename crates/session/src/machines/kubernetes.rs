@@ -27,8 +27,8 @@ const GRACE_S: u32 = 30;
 /// The same where we delete it: its workers have left, or have no coordinator any more.
 const RELEASED: &str = "--grace-period=5";
 
-/// How long a request to the server may take. `kubectl` goes on when its caller is killed: what it may yet create has to
-/// be there before a machine counts as settled.
+/// How long a request to the server may take. `kubectl` goes on when its caller is killed: what it may yet create has
+/// to be there before a machine counts as settled.
 const REQUEST_TIMEOUT: &str = "--request-timeout=15s";
 
 /// What stands between the two words of a place.
@@ -188,8 +188,8 @@ fn pod_of(request: &Request, way: &Obtain) -> Value {
     })
 }
 
-/// The variables of a machine's pod. They belong to the pod, so that the cluster removes them with it, whoever deletes
-/// it; the container does not start before they are there.
+/// The variables of a machine's pod. They belong to the pod, so that the cluster removes them with it, also where
+/// others delete it; the container does not start before they are there.
 fn secret_of(request: &Request, pod_uid: &str) -> Value {
     let name = Kubernetes::name_of(&request.tag);
     let owner = json!({ "apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod_uid });
