@@ -188,7 +188,7 @@ fn emptied(provider: &mut dyn Provider, lease: &Lease) -> Result<u32, String> {
             }
         }
         if let Ok(machines) = &listed {
-            last = machines.iter().filter_map(|machine| described(machine)).collect();
+            last = machines.iter().filter_map(described).collect();
         }
         match listed {
             Ok(_) if there.is_empty() => {
