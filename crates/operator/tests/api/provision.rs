@@ -371,6 +371,7 @@ fn a_pool_without_nodes_and_a_lost_node_are_done_without() {
 }
 
 #[test]
+#[ignore = "among those of many minutes"]
 fn whatever_is_killed_nothing_is_left_and_the_run_goes_on() {
     on_server(async |kubeconfig| {
         let steps = 300;
