@@ -27,7 +27,7 @@ use crate::program::Program;
 use clerk::Clerk;
 use holder::Holder;
 pub use kubernetes::pods;
-pub use leases::{Found, Leased, Released, leases, release, release_run};
+pub use leases::{Found, Leased, Released, holding, leases, release, release_run};
 pub use provider::ProviderKind;
 use script::Scripts;
 use shared::Shared;

@@ -1,7 +1,7 @@
 //! What is held, by whom, and how to give it back when its holder is gone.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use bellwether_core::InputError;
@@ -164,10 +164,23 @@ pub fn release_run(run: &RunDir) -> Result<bool, InputError> {
     failed.map_or(Ok(is_all), Err)
 }
 
+/// Of these runs of one state directory those whose leases say that they may hold something.
+pub fn holding(mut runs: Vec<RunDir>) -> Vec<RunDir> {
+    let folder = runs.first().and_then(|run| run.path.parent()).map(Path::to_path_buf);
+    // What cannot be read is not known to hold nothing.
+    let Ok(state_dir) = StateDir::find(folder) else { return runs };
+    let Ok(words) = state_dir.lease_words() else { return runs };
+    let leases = words.iter().filter_map(|word| state_dir.read_lease(word).ok());
+    let open: BTreeSet<PathBuf> =
+        leases.filter(|lease| lease.open().next().is_some()).map(|lease| lease.run.into()).collect();
+    runs.retain(|run| open.contains(&run.path));
+    runs
+}
+
 /// Releases until nothing is listed, nor may appear any more; how many machines were found.
 fn emptied(provider: &mut dyn Provider, lease: &Lease) -> Result<u32, String> {
     let since = Instant::now();
-    let mut found = std::collections::BTreeSet::new();
+    let mut found = BTreeSet::new();
     let (mut empty, mut trouble, mut last) = (0, String::new(), Vec::new());
     // The settling of what was asked for just before the end comes on top.
     let patience = PATIENCE + Duration::from_secs_f64(provider.settle_s());

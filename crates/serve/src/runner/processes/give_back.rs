@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bellwether_core::InputError;
 use bellwether_core::cluster::JobId;
 use bellwether_runtime::run_dir::RunDir;
-use bellwether_session::machines::release_run;
+use bellwether_session::machines::{holding, release_run};
 use bellwether_session::process::{Life, RunProcess};
 
 use super::Closing;
@@ -81,7 +81,8 @@ impl Supervisor {
 /// Gives back what jobs have left that are over, in a thread of its own.
 pub(super) fn of_jobs_that_are_over(runs: Vec<PathBuf>) {
     let give_back = move || {
-        let mut left: Vec<RunDir> = runs.into_iter().map(RunDir::at).collect();
+        // Of many jobs that are over few have left anything.
+        let mut left = holding(runs.into_iter().map(RunDir::at).collect());
         for _ in 0..TRIES {
             left.retain(|run| !release_run(run).unwrap_or(false));
             if left.is_empty() {
