@@ -6,7 +6,7 @@ use bellwether_core::record::{
 };
 
 use super::duration::written;
-use super::figure::{self, difference, loss, percent, rate};
+use super::figure::{self, difference, loss, money, percent, rate};
 use super::table::facts;
 use super::words::count;
 
@@ -49,13 +49,13 @@ fn machines(provisioned: &Provisioned) -> Vec<(&'static str, String)> {
         format!(", deadline of {} {}", written(deadline_s), kept(*time_s <= deadline_s))
     });
     let budget = provisioned.budget_dollars.map_or(String::new(), |budget| {
-        format!(", budget of ${budget:.2} {}", kept(*cost_dollars <= budget))
+        format!(", budget of {} {}", money(budget), kept(*cost_dollars <= budget))
     });
     let (expected_s, expected) = (written(provisioned.expected_time_s), provisioned.expected_cost_dollars);
     let mut rows = vec![
         ("machines", format!("{obtained} obtained from {provider}{changed}")),
         ("time of machines", format!("{}, planned {expected_s}{deadline}", written(*time_s))),
-        ("cost of machines", format!("${cost_dollars:.2}, planned ${expected:.2}{budget}")),
+        ("cost of machines", format!("{}, planned {}{budget}", money(*cost_dollars), money(expected))),
     ];
     if provisioned.left > 0 {
         let text =
