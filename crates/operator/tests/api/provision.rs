@@ -1,6 +1,8 @@
 //! Machines of a plan that are pods, on nodes that an autoscaler adds: obtained, lost, replaced, and given back
 //! whatever is killed. The API server, the scheduler and the controllers are real; nodes and the autoscaler are played.
 
+#![allow(clippy::print_stdout, reason = "a long test says what it measured")]
+
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
