@@ -7,6 +7,7 @@ __all__ = [
     "Journal",
     "SampleOrder",
     "Worker",
+    "capacity",
     "fit_model",
     "forget_connections",
     "give_verdict",
