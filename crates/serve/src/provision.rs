@@ -7,17 +7,20 @@ use bellwether_core::job::CheckedJob;
 use bellwether_core::plan::Plan;
 use bellwether_session::machines::{ProviderKind, carried_out};
 use bellwether_session::{RunError, apply_plan};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Who gives a job's machines, and which.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Where machines of a job's own come from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Provision {
-    /// The provider's name.
+    /// Who gives them.
+    #[schemars(extend("enum" = ["here", "slurm", "kubernetes", "skypilot"]))]
     pub provider: String,
-    /// The plan that chose them.
+    /// The plan that chose them, as `bellwether plan --format json` writes it.
+    #[schemars(with = "std::collections::BTreeMap<String, serde_json::Value>")]
     pub plan: Box<Plan>,
-    /// Where the job's coordinator listens, where the machines do not find it otherwise.
+    /// Address and port of the daemon's machine that they reach; needed by `kubernetes` and `skypilot`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listen: Option<SocketAddr>,
 }

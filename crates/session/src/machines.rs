@@ -6,6 +6,7 @@
 //! dies, [`release`] finds what is left and gives it back.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
@@ -219,21 +220,9 @@ fn lease_of(run: &RunDir, state_dir: &StateDir) -> Result<Option<Lease>, InputEr
         let may_hold = run.journal_file().exists() && lease.open().next().is_some();
         may_hold || lease.began_s >= made_s(run)
     };
-    Ok(newest_lease(run, state_dir)?.filter(is_of_this_run))
-}
-
-fn newest_lease(run: &RunDir, state_dir: &StateDir) -> Result<Option<Lease>, InputError> {
-    let words = state_dir.lease_words().map_err(|error| InputError::new("leases", error))?;
-    let mut newest: Option<Lease> = None;
-    for word in words {
-        // One that cannot be read is another's trouble: `machines` tells of it.
-        let Ok(lease) = state_dir.read_lease(&word) else { continue };
-        let is_later = newest.as_ref().is_none_or(|newest| newest.began_s < lease.began_s);
-        if std::path::Path::new(&lease.run) == run.path && is_later {
-            newest = Some(lease);
-        }
-    }
-    Ok(newest)
+    let of_run = leases::readable(state_dir)?.filter(|lease| Path::new(&lease.run) == run.path);
+    let newest = of_run.max_by(|one, other| one.began_s.total_cmp(&other.began_s));
+    Ok(newest.filter(is_of_this_run))
 }
 
 /// What of a plan a provider carries out: without what it might have chosen.

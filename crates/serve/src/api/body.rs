@@ -2,13 +2,11 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, StatusCode, header};
 use bellwether_core::job::{Job, SyncPolicy, WorkerRange};
-use bellwether_core::plan::Plan;
 use bellwether_core::prediction::ProfiledRate;
 use bellwether_core::profile::Profile;
 use bellwether_core::queue::QueuesFile;
@@ -19,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use tokio_stream::StreamExt;
 
 use super::failure::Failure;
-use crate::provision;
+use crate::provision::Provision;
 
 /// Most bytes of a body.
 pub(super) const BODY_BYTES: usize = 1 << 20;
@@ -85,27 +83,6 @@ pub struct Submit {
     /// same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-}
-
-/// Where machines of a job's own come from.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Provision {
-    /// Who gives them.
-    #[schemars(extend("enum" = ["here", "slurm", "kubernetes", "skypilot"]))]
-    pub provider: String,
-    /// The plan that chose them, as `bellwether plan --format json` writes it.
-    #[schemars(with = "std::collections::BTreeMap<String, serde_json::Value>")]
-    pub plan: Box<Plan>,
-    /// Address and port of the daemon's machine that they reach; needed by `kubernetes` and `skypilot`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub listen: Option<SocketAddr>,
-}
-
-impl From<Provision> for provision::Provision {
-    fn from(Provision { provider, plan, listen }: Provision) -> provision::Provision {
-        provision::Provision { provider, plan, listen }
-    }
 }
 
 /// What pods of a job need on Kubernetes.

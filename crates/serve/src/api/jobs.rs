@@ -189,7 +189,7 @@ fn read(bytes: &[u8], header_key: Option<String>) -> Result<Submission, Failure>
         key,
         queue: body.queue,
         user: None,
-        provision: body.provision.map(Into::into),
+        provision: body.provision,
     })
 }
 

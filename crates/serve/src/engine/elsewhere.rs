@@ -8,7 +8,7 @@ use bellwether_core::job::WorkerRange;
 use bellwether_core::policy::Fault;
 use bellwether_session::kind;
 
-use super::requests::{check_wishes, refused};
+use super::requests::{check_wishes, refused, steps_of};
 use super::{Engine, Live};
 use crate::clock::Clock;
 use crate::ledger::{Entry, Submitted};
@@ -37,9 +37,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         let Submission { job, name, weight, task, key, user, .. } = submission;
         let (job, provision) = provision.checked(job).map_err(invalid)?;
         let name = self.name_of(name, &job)?;
-        if job.total_steps(task.training_samples) == 0 {
-            return Err(invalid(InputError::new("epochs", "the job has no steps at all")));
-        }
+        steps_of(&job, task).map_err(invalid)?;
         check_wishes(weight, None).map_err(invalid)?;
         let workers = provision.workers();
         let promised_s = provision.plan.constraints.deadline_s;

@@ -105,10 +105,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
             (submission.profile, submission.rates, submission.profile_first);
         let invalid = |error| refused(RefusalKind::Invalid, error);
         let name = self.name_of(name, &job)?;
-        if job.total_steps(task.training_samples) == 0 {
-            return Err(invalid(InputError::new("epochs", "the job has no steps at all")));
-        }
-        let total_steps = job.total_steps(task.training_samples);
+        let total_steps = steps_of(&job, task).map_err(invalid)?;
         let variants = ways::variants(&job, &protocols, servers, total_steps).map_err(invalid)?;
         let (ways, job) = match <[CheckedJob; 1]>::try_from(variants) {
             Ok([only]) => (Vec::new(), only),
@@ -318,6 +315,14 @@ fn over(name: &str, outcome: Outcome) -> Refusal {
 fn not_limited(name: &str) -> Refusal {
     let error = InputError::new(name, "it has machines of its own, and its plan says how many");
     refused(RefusalKind::Conflict, error.hint("cancel it, and submit it again with another plan"))
+}
+
+/// Steps of a whole job, which has some.
+pub(super) fn steps_of(job: &CheckedJob, task: Task) -> Result<u64, InputError> {
+    match job.total_steps(task.training_samples) {
+        0 => Err(InputError::new("epochs", "the job has no steps at all")),
+        steps => Ok(steps),
+    }
 }
 
 /// Refuses a share and a deadline that are none.

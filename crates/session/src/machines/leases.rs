@@ -8,7 +8,7 @@ use bellwether_core::InputError;
 use bellwether_core::lease::{Lease, Row};
 use bellwether_core::machines::{Machine, Phase, Provider};
 use bellwether_runtime::journal::now_s;
-use bellwether_runtime::run_dir::{RunDir, RunDirError, StateDir};
+use bellwether_runtime::run_dir::{RunDir, StateDir};
 
 use super::{ProviderKind, tag};
 
@@ -146,15 +146,9 @@ pub fn release(state_dir: &StateDir, lease: &Lease) -> Result<Option<Released>, 
 ///
 /// As the file system says, or what the provider has against it; the lease says what may be left then.
 pub fn release_run(run: &RunDir) -> Result<bool, InputError> {
-    let folder = run.path.parent().map(Path::to_path_buf);
-    let wrong = |error: RunDirError| InputError::new("leases", error);
-    let state_dir = StateDir::find(folder).map_err(wrong)?;
+    let state_dir = state_dir_of(run)?;
     let (mut is_all, mut failed) = (true, None);
-    for word in state_dir.lease_words().map_err(wrong)? {
-        let Ok(lease) = state_dir.read_lease(&word) else { continue };
-        if Path::new(&lease.run) != run.path || lease.open().next().is_none() {
-            continue;
-        }
+    for lease in open_leases(&state_dir)?.filter(|lease| Path::new(&lease.run) == run.path) {
         match release(&state_dir, &lease)?.map(|released| released.trouble) {
             None => is_all = false,
             Some(None) => {}
@@ -166,15 +160,32 @@ pub fn release_run(run: &RunDir) -> Result<bool, InputError> {
 
 /// Of these runs of one state directory those whose leases say that they may hold something.
 pub fn holding(mut runs: Vec<RunDir>) -> Vec<RunDir> {
-    let folder = runs.first().and_then(|run| run.path.parent()).map(Path::to_path_buf);
-    // What cannot be read is not known to hold nothing.
-    let Ok(state_dir) = StateDir::find(folder) else { return runs };
-    let Ok(words) = state_dir.lease_words() else { return runs };
-    let leases = words.iter().filter_map(|word| state_dir.read_lease(word).ok());
-    let open: BTreeSet<PathBuf> =
-        leases.filter(|lease| lease.open().next().is_some()).map(|lease| lease.run.into()).collect();
-    runs.retain(|run| open.contains(&run.path));
+    let Some(state_dir) = runs.first().map(state_dir_of) else { return runs };
+    let open = |state_dir: StateDir| -> Result<BTreeSet<PathBuf>, InputError> {
+        Ok(open_leases(&state_dir)?.map(|lease| lease.run.into()).collect())
+    };
+    // Where nothing can be read, they are not known to hold nothing.
+    if let Ok(open) = state_dir.and_then(open) {
+        runs.retain(|run| open.contains(&run.path));
+    }
     runs
+}
+
+/// The leases of a state directory. One that cannot be read is another's trouble: `machines` tells of it.
+pub(super) fn readable(state_dir: &StateDir) -> Result<impl Iterator<Item = Lease>, InputError> {
+    let words = state_dir.lease_words().map_err(|error| InputError::new("leases", error))?;
+    Ok(words.into_iter().filter_map(|word| state_dir.read_lease(&word).ok()))
+}
+
+/// Of these the ones that may hold something.
+fn open_leases(state_dir: &StateDir) -> Result<impl Iterator<Item = Lease>, InputError> {
+    Ok(readable(state_dir)?.filter(|lease| lease.open().next().is_some()))
+}
+
+/// The state directory in which a run lies.
+fn state_dir_of(run: &RunDir) -> Result<StateDir, InputError> {
+    let folder = run.path.parent().map(Path::to_path_buf);
+    StateDir::find(folder).map_err(|error| InputError::new("leases", error))
 }
 
 /// Releases until nothing is listed, nor may appear any more; how many machines were found.

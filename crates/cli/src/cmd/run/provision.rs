@@ -32,8 +32,7 @@ pub(super) fn machines(
             .into());
     }
     // A daemon says of its jobs whether they have machines of their own.
-    let may_have = |_: &&RunDir| !arguments.served || arguments.provision.is_some();
-    let resumed = resumed.filter(may_have);
+    let resumed = resumed.filter(|_| !arguments.served || arguments.provision.is_some());
     let before = resumed.map(|run| Machines::of(run, state_dir)).transpose()?.flatten();
     let elsewhere = arguments.elsewhere.is_said() || arguments.no_spawn;
     let machines = match (arguments.provision, plan, before) {

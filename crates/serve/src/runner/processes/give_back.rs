@@ -40,7 +40,7 @@ impl Supervisor {
             }
             self.post.pause(LOOK)?;
         }
-        let (since, mut trouble) = (Instant::now(), String::new());
+        let (since, mut trouble) = (Instant::now(), "another process holds its lease".to_owned());
         while since.elapsed() < PATIENCE {
             match self.try_release(process.run())? {
                 Ok(true) => return Ok(()),

@@ -58,9 +58,8 @@ impl Supervisor {
     /// Sees to the job until it has ended and is not wanted again.
     pub(super) fn attend(self) {
         // None until the first wish.
-        let (mut process, mut patience) = (None, LEAVING_PATIENCE);
-        while let Ok(Some(wish)) = self.idle(&mut process, patience) {
-            patience = leaving_patience(&wish);
+        let mut process = None;
+        while let Ok(Some(wish)) = self.idle(&mut process) {
             let process = process.get_or_insert_with(|| RunProcess::of(RunDir::at(&wish.run)));
             place(&wish);
             let (job, has_machines) = (wish.job, wish.provision.is_some());
@@ -81,7 +80,7 @@ impl Supervisor {
     }
 
     /// Waits until the last coordinator is gone, or for the next wish; `None` when there is nothing to wait for.
-    fn idle(&self, process: &mut Option<RunProcess>, patience: Duration) -> Result<Option<Wanted>, Closing> {
+    fn idle(&self, process: &mut Option<RunProcess>) -> Result<Option<Wanted>, Closing> {
         let since = Instant::now();
         loop {
             if process.as_mut().is_none_or(RunProcess::forget_ended) {
@@ -92,7 +91,7 @@ impl Supervisor {
                 return Ok(Some(wish));
             }
             let own = process.as_mut().and_then(RunProcess::own);
-            if let Some(own) = own.filter(|_| since.elapsed() > patience) {
+            if let Some(own) = own.filter(|_| since.elapsed() > LEAVING_PATIENCE) {
                 own.kill();
             }
         }
